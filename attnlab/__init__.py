@@ -1,6 +1,7 @@
 """attnlab: a configurable experiment suite and ablation harness for attention.
 
 `attnlab.load("reports/gqa_vs_mha")` returns a report, or a run directory, as data frames.
+`attnlab.load_model("runs/ID")` returns the trained torch module of a run.
 `attnlab.check_variant(["heads=mine"])` runs the conformance tests of attention on a variant. Everything else
 is a command: see `python -m attnlab --help`. Importing the package imports nothing heavy, so the help stays
 fast.
@@ -11,13 +12,18 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "check_variant", "load"]
+__all__ = ["__version__", "check_variant", "load", "load_model"]
 
 check_variant: Callable[..., list[Any]]  # list of `attnlab.testing.Outcome`
 load: Callable[..., Any]  # `attnlab.report.frames.ResultFrames`
+load_model: Callable[..., Any]  # `attnlab.model.transformer.Transformer`
 
 # Export -> module that defines it, imported on first access.
-_LAZY_EXPORTS = {"check_variant": "attnlab.testing", "load": "attnlab.report.frames"}
+_LAZY_EXPORTS = {
+    "check_variant": "attnlab.testing",
+    "load": "attnlab.report.frames",
+    "load_model": "attnlab.training.trained_model",
+}
 
 
 def __getattr__(name: str) -> Any:

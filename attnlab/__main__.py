@@ -3,8 +3,9 @@
 import signal
 import sys
 
-from attnlab.cli.exit_handling import exit_on_interrupt
+from attnlab.cli.exit_handling import exit_on_interrupt, open_standard_streams
 
+open_standard_streams()
 with exit_on_interrupt():
     from attnlab.cli.main import main
 

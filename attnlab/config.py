@@ -1,15 +1,31 @@
-"""Location of `conf/`, groups with several options, arithmetic resolvers for yaml, W&B environment variables.
+"""Location of `conf/`, paths from the home folder, groups with several options, resolvers, W&B variables.
 
 Imports nothing heavy, because `--help` and `list` import it.
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 _PACKAGED_CONF = Path(__file__).parent / "conf"
 CONF = _PACKAGED_CONF if _PACKAGED_CONF.is_dir() else Path(__file__).parent.parent / "conf"
+
+
+_HOME = re.compile(r"(^|[=,\[]|: )(['\"]?)~(?=/)")  # at the start of a path; `~KEY` deletes a key in Hydra
+_FREE_TEXT_KEYS = ("prompt", "text", "stop")  # of verbs: no paths
+
+
+def expand_home(word: str) -> str:
+    """Replace `~/` at the start of each path in a word of a command line or a value of a config file.
+
+    The shell does so only for whole words.
+    """
+    if word.partition("=")[0] in _FREE_TEXT_KEYS:
+        return word
+    home = os.path.expanduser("~")
+    return _HOME.sub(lambda match: match[1] + match[2] + home, word)
 
 
 MULTI_OPTION_GROUPS = ("logger", "callbacks")  # groups of which one run may combine several options
@@ -48,6 +64,19 @@ def _divide(number: int, divisor: int) -> int:
     return number // divisor
 
 
+def _count_groups(number: int, size: int) -> int:
+    """Return the most equal groups, at least one, that `number` heads form with `size` or more in each."""
+    return max(n for n in range(1, max(1, number // max(1, size)) + 1) if number % n == 0)
+
+
+def _take_last(count: int, members: Any) -> Any:
+    """Return the last members of a list node, resolved: a new node cannot resolve references."""
+    from omegaconf import OmegaConf
+
+    resolved: Any = OmegaConf.to_container(members, resolve=True)
+    return OmegaConf.create(resolved[-count:])
+
+
 def _multiply(a: float, b: float) -> float:
     return a * b if isinstance(a, int) and isinstance(b, int) else float(f"{a * b:.12g}")
 
@@ -71,10 +100,13 @@ def register_resolvers() -> None:
     """Register the yaml resolvers; idempotent.
 
     `${divide:a,b}` divides exactly, `${times:a,b}` multiplies to 12 digits, and `${eights:a,b}` rounds a * b
-    to the nearest multiple of 8.
+    to the nearest multiple of 8. `${groups:a,b}` is the largest divisor of a up to a / b, at least 1, and
+    `${last:n,list}` the last n members of a list, or all.
     """
     from omegaconf import OmegaConf
 
     OmegaConf.register_new_resolver("divide", _divide, replace=True)
+    OmegaConf.register_new_resolver("groups", _count_groups, replace=True)
+    OmegaConf.register_new_resolver("last", _take_last, replace=True)
     OmegaConf.register_new_resolver("times", _multiply, replace=True)
     OmegaConf.register_new_resolver("eights", lambda a, b: max(8, 8 * round(a * b / 8)), replace=True)

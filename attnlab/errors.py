@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 OUT_OF_MEMORY = "out of memory"
 NO_SPACE = "no space left on device"
+MAX_ERROR_LENGTH = 2000  # characters of a printed error
 
 
 class InvalidConfig(ValueError):
@@ -59,6 +60,15 @@ def is_helper_process_killed(error: BaseException) -> bool:
     return False
 
 
+def find_invalid_byte(text: str) -> tuple[int, int] | None:
+    """Find the first byte that is not UTF-8, which Python stores as a lone surrogate: its place and value."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start, ord(text[error.start]) & 0xFF
+    return None
+
+
 def escape_unprintable(text: str, allowed: str = "") -> str:
     """Escape untrusted text for a terminal.
 
@@ -73,6 +83,18 @@ def escape_unprintable(text: str, allowed: str = "") -> str:
         else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def format_error_line(message: str) -> str:
+    """Format an error for a terminal: escaped, and without the middle of a message of many thousand letters.
+
+    Messages quote the values of users' files, which may be of any length; the remedy is at the end.
+    """
+    message = escape_unprintable(message)
+    if len(message) > MAX_ERROR_LENGTH:
+        half = (MAX_ERROR_LENGTH - len(" [...] ")) // 2
+        message = f"{message[:half]} [...] {message[-half:]}"
+    return message
 
 
 def _is_control(character: str) -> bool:
@@ -91,6 +113,21 @@ def describe_disk_full(error: BaseException, default_path: object = "the output"
             return f"{NO_SPACE}: {cause.filename or default_path}"
         cause = cause.__cause__ or cause.__context__
     return None
+
+
+# Of a file, folder or link of the user's that attnlab cannot use.
+_PATH_ERRORS = (
+    errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP, errno.EACCES, errno.EPERM,
+    errno.EROFS,
+)  # fmt: skip
+
+
+def describe_path_error(error: OSError) -> str | None:
+    """Format the error of an unusable path, such as a folder in place of a file, as one line; else None."""
+    if error.errno not in _PATH_ERRORS or error.filename is None:
+        return None
+    path = error.filename2 or error.filename
+    return f"{path}: {error.strerror}: move it away, or change its permissions, and run the command again"
 
 
 def format_seeds(seeds: Iterable[int]) -> str:

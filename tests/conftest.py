@@ -2,12 +2,15 @@
 
 import gc
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sampling import CASES, sample
+from filelock import FileLock
+from sampling import CASES, FULL, sample
 from toys import attnlab, plan_toy, shipped_loader, toy  # noqa: F401 - fixtures
 
 from attnlab.store import run_directories
@@ -16,6 +19,7 @@ from attnlab.store.run_schema import RunConfig, Use
 os.environ.pop("WANDB_MODE", None)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+SITE_REPORTS = ("gqa_vs_mha", "smoke", "gqa_vs_mha@two_cores")  # of the sampled tests
 TEXT = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.\n" * 40
 
 
@@ -55,6 +59,36 @@ def sample_rare(items: list[pytest.Item]) -> list[pytest.Item]:
         assert marker is not None
         selected += sample(test_cases, marker.kwargs.get("sample", CASES))
     return selected
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Launch Chromium, if it is installed (`visits`)."""
+    from visits import CHROMIUM, playwright
+
+    with playwright.sync_playwright() as session:
+        chromium = session.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documentation site with some reports, or with all of them if ATTNLAB_TESTS=all.
+
+    One test process builds it; the others wait.
+    """
+    pytest.importorskip("zensical", reason="needs zensical: pip install -e '.[docs]'")
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    root, log = Path(__file__).parents[1], shared / "site.log"
+    with FileLock(shared / "site.lock"):
+        if not log.exists():
+            command = [sys.executable, ".ci/site", *([] if FULL else SITE_REPORTS)]
+            result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+            log.write_text(result.stdout + result.stderr)
+    assert "every link leads somewhere" in log.read_text(), log.read_text()
+    return root / "build" / "docs" / "site"
 
 
 @pytest.fixture

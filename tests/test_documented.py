@@ -245,7 +245,7 @@ def test_every_documented_command_runs(tmp_path, monkeypatch):
     commands = sample_commands(commands)
     commands.sort(key=lambda command: command.words[:1] == ("clean",))  # it removes files that others need
     with Session(tmp_path) as session:
-        setup_lines = [["new", "heads", "mine"], ["model.n_layers=3", "size=debug", "logger=none"]]
+        setup_lines = [["new", "heads", "mine"], ["model=llama", "size=debug", "logger=none"]]
         assert find_failures(session, [("first", words, (0,)) for words in setup_lines]) == []
         [spec] = (tmp_path / "runs").glob("*/spec.json")
         run_placeholders = {"ID": spec.parent.name, "FOLDER": str(spec.parent)}
@@ -280,7 +280,7 @@ def test_every_documented_command_runs(tmp_path, monkeypatch):
     assert len(blocks) == 2
     assert lines
     for code in (*blocks, *lines):
-        exec(code, {"attnlab": attnlab})
+        exec(code.replace("runs/ID", f"runs/{spec.parent.name}"), {"attnlab": attnlab})
 
 
 def test_every_bench_subject_has_a_test():

@@ -17,7 +17,7 @@ HOME = ROOT.parent
 FILES = sorted(ROOT.rglob("*.py"))
 PACKAGES = sorted(path.parent for path in FILES if path.name == "__init__.py" and path.parent != ROOT)
 AXES = ("heads", "position", "score", "mask", "epilogue", "kernel", "decode", "model")
-AMBIGUOUS_OPTIONS = {"none", "full", "gate"}  # option names with other uses
+AMBIGUOUS_OPTIONS = {"none", "full", "gate", "path"}  # option names with other uses
 PAGES = sorted(path.relative_to(HOME).as_posix() for path in (*HOME.glob("*.md"), *HOME.glob("docs/*.md")))
 EXEMPT_PAGES = {
     "CHANGELOG.md",

@@ -17,7 +17,12 @@ from attnlab.report.replications.ladder_analysis import build_ladder_report
 from attnlab.report.report_builder import to_plain_json
 from attnlab.report.schema import Verdict, load_report
 from attnlab.report.tables import map_archive
-from attnlab.report.tables.claim_sources import load_reworded_ladder, load_reworded_report
+from attnlab.report.tables.claim_sources import (
+    load_ladder_citations,
+    load_reworded_ladder,
+    load_reworded_report,
+)
+from attnlab.report.tables.source_links import find_bibliography
 from attnlab.stats.false_positives import DECISION_RULES
 
 FOLDER = Path(__file__).parent.parent / "reports" / "reference"
@@ -26,7 +31,14 @@ REPORTS = {name: path for name, path in ALL_REPORTS.items() if "@" not in name}
 LADDERS = sorted(path.parent.name for path in FOLDER.glob("*/ladder.json"))
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 COMPLETE = "gqa_vs_mha"  # stored with its page and attention maps
-WITHOUT_REFERENCE = {"nanogpt_cpu", "makemore_names"}  # they need a text that does not ship
+WITHOUT_REFERENCE = {
+    *("nanogpt_cpu", "makemore_names"),  # they need a text that does not ship
+    # preregistered, not run yet
+    *("parity_write_range", "flip_flop_length", "needle_window"),
+    *("key_offset_induction", "key_offset_loss", "k_eq_v", "rope_proportional", "local_global_ratio"),
+    *("kda_recall", "gated_memories", "s3_products", "mixers_by_task"),
+    *("flip_flop_positions", "multi_token_induction", "learned_selection", "hyper_connections"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +107,9 @@ def test_markdown_of_a_reference_is_rendered_from_its_data(name, conflicts_of_re
     source = ALL_REPORTS[name]
     assert format_json(load_report(source).to_dict()) == source.read_text("utf-8")
     assert (source.parent / "report.md").read_text("utf-8") == render_markdown(
-        load_reworded_report(source), conflicts=conflicts_of_references.get(name, ())
+        load_reworded_report(source),
+        conflicts=conflicts_of_references.get(name, ()),
+        bibliography=find_bibliography(source.parent),
     )
 
 
@@ -112,8 +126,10 @@ def test_references_that_differ_are_found(conflicts_of_references):
 
 @pytest.mark.parametrize("name", LADDERS)
 def test_markdown_of_a_ladder_is_rendered_from_its_data(name):
-    assert (FOLDER / name / "ladder.md").read_text("utf-8") == ladder_page.render_ladder_markdown(
-        load_reworded_ladder(FOLDER / name)
+    folder = FOLDER / name
+    ladder = load_reworded_ladder(folder)
+    assert (folder / "ladder.md").read_text("utf-8") == ladder_page.render_ladder_markdown(
+        ladder, load_ladder_citations(folder, ladder), find_bibliography(folder)
     )
 
 
@@ -125,6 +141,7 @@ def test_page_of_the_complete_reference_is_rendered_from_its_data():
         load_reworded_report(ALL_REPORTS[COMPLETE]),
         map_archive=archive,
         conflicts=load_conflicts(FOLDER).get(COMPLETE, ()),
+        bibliography=find_bibliography(folder),
     )
     assert page == (folder / "report.html").read_text("utf-8")
     assert {arm for arm, _ in archive} == {"mha", "gqa", "mqa", "gqa_alone"}

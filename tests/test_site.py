@@ -2,14 +2,12 @@
 
 import json
 import re
-import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
-from sampling import FULL, full
+from sampling import full
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / ".ci" / "site"))
@@ -17,7 +15,6 @@ import links  # noqa: E402
 import notebook  # noqa: E402
 import reference  # noqa: E402
 
-RENDERED = ("gqa_vs_mha", "smoke", "gqa_vs_mha@two_cores")  # reports of the sampled test
 TOUR = ROOT / "docs" / "tour.ipynb"
 
 
@@ -53,6 +50,22 @@ def test_notebook_runs_and_renders_to_markdown(tmp_path):
     assert page.startswith("# N\n\n```python\na = 2\n```\n\n```python\na + 1\n```\n\n```text\n3\n```\n")
 
 
+def test_long_html_is_not_stored_in_a_notebook(tmp_path):
+    class Page:
+        def __init__(self, length):
+            self.length = length
+
+        def __repr__(self):
+            return "a page"
+
+        def _repr_html_(self):
+            return "x" * self.length
+
+    limit = notebook.MAX_HTML_CHARS
+    kinds = [[*notebook._format_output(Page(limit + more), 1)["data"]] for more in (0, 1)]
+    assert kinds == [["text/plain", "text/html"], ["text/plain"]]
+
+
 @pytest.mark.parametrize(
     ("link", "problem"),
     [
@@ -85,17 +98,38 @@ def test_reference_has_public_names_and_options():
 
 
 @pytest.mark.rare
-@pytest.mark.timeout(1200)
-@pytest.mark.skipif(find_spec("zensical") is None, reason="needs zensical: pip install -e '.[docs]'")
-def test_site_builds_with_resolving_links():
-    command = [sys.executable, ".ci/site", *([] if FULL else RENDERED)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "every link leads somewhere" in result.stdout
-    site = ROOT / "build" / "docs" / "site"
+@pytest.mark.timeout(1800)
+def test_site_builds_with_resolving_links(site):
     for page in ("index.html", "docs/tour/index.html", "reference/python/index.html"):
         assert (site / page).is_file()
-    assert (site / "reports/reference/ledger.html").is_file()
+    ledger = (site / "reports/reference/ledger.html").read_text("utf-8")
+    assert 'href="../../docs/bibliography/#ainslie-2023-2305-13245"' in ledger
+
+
+@pytest.mark.rare
+@pytest.mark.timeout(1800)
+def test_site_requests_nothing_from_another_host(site):
+    pages = [*site.rglob("*.html"), *site.rglob("*.css")]
+    assert len(pages) > 50
+    assert {
+        path.name: found for path in pages if (found := links.find_requests(path.read_text("utf-8")))
+    } == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "n_requests"),
+    [
+        ('<a href="https://x.example/">x</a> <svg xmlns="http://www.w3.org/2000/svg"></svg>', 0),
+        ('<link rel="stylesheet" href="a.css"><script src="../b.js"></script>', 0),
+        ("<style>p { background: url('data:image/png;base64,x') }</style>", 0),
+        ('<link rel="preconnect" href="https://x.example">', 1),
+        ('<script src="//x.example/b.js"></script><img src="http://x.example/c.png">', 2),
+        ("@import 'https://x.example/d.css'; p { background: url(https://x.example/e.png) }", 2),
+        ('<style>@import url("https://x.example/d.css")</style>', 1),
+    ],
+)
+def test_requests_to_other_hosts_are_detected(text, n_requests):
+    assert len(links.find_requests(text)) == n_requests
 
 
 def test_workflows_run_existing_targets_on_all_supported_pythons():

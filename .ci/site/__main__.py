@@ -65,7 +65,10 @@ def write_sources() -> None:
         write_source(Path("reference") / name, text.encode())
     for name, content in notebook.render_notebook(ROOT / "docs" / "tour.ipynb").items():
         write_source(Path("docs") / name, content)
-    shutil.copy(Path(__file__).with_name("zensical.toml"), BUILD)
+    folder = Path(__file__).parent
+    shutil.copy(folder / "zensical.toml", BUILD)
+    for name in ("site.css", "site.js"):
+        copy_file(folder / name, folder, SOURCE)
 
 
 def render_reports(names: list[str]) -> bool:
@@ -85,6 +88,10 @@ def render_reports(names: list[str]) -> bool:
     ]  # their HTML pages show the same
     for path in (folder / "README.md", folder / ".rendered.json", *markdown):
         path.unlink(missing_ok=True)
+    for page in folder.rglob("*.html"):
+        page.write_text(
+            page.read_text("utf-8").replace("docs/bibliography.md#", "docs/bibliography/#"), "utf-8"
+        )
     return result.returncode == 0
 
 

@@ -1,21 +1,32 @@
-"""Check every link of a folder of HTML pages: target file and fragment."""
+"""Check every link of a folder of HTML pages: target file and fragment; find requests to other hosts."""
 
+import re
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-LINK_ATTRIBUTES = {"a": "href", "link": "href", "img": "src", "script": "src", "source": "src"}
+LINK_ATTRIBUTES = {
+    "a": "href",
+    "link": "href",
+    "img": "src",
+    "script": "src",
+    "source": "src",
+    "iframe": "src",
+}
+
+STYLE_ADDRESS = re.compile(r"""(?:@import\s*(?:url\()?|url\()\s*["']?((?:https?:)?//[^"')\s]+)""")
 
 
 class _Page(HTMLParser):
     """The links of a page, and its fragment targets."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
         self.links: list[str] = []
+        self.requests: list[str] = []
         self.fragments: set[str] = set()
-        self.feed(path.read_text("utf-8"))
+        self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Record a tag's link and fragment target."""
@@ -23,17 +34,24 @@ class _Page(HTMLParser):
         self.fragments |= {attributes[key] for key in ("id", "name") if key in attributes}
         if LINK_ATTRIBUTES.get(tag) in attributes:
             self.links.append(attributes[LINK_ATTRIBUTES[tag]])
+            if tag != "a" and urlsplit(self.links[-1]).netloc:
+                self.requests.append(self.links[-1])
 
 
 def find_broken_links(site: Path) -> list[str]:
     """List a line per link of the pages below `site` without a target file or fragment."""
-    parse_page = cache(_Page)
+    parse_page = cache(lambda path: _Page(path.read_text("utf-8")))
     return [
         f"{path.relative_to(site)}: {link} {problem}"
         for path in sorted(site.rglob("*.html"))
         for link in dict.fromkeys(parse_page(path).links)
         if (problem := _describe_problem(site, path, link, parse_page))
     ]
+
+
+def find_requests(text: str) -> list[str]:
+    """List the addresses on other hosts that a browser requests for a page or style sheet by itself."""
+    return [*_Page(text).requests, *STYLE_ADDRESS.findall(text)]
 
 
 def _describe_problem(site: Path, path: Path, link: str, parse_page: object) -> str:

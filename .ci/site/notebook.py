@@ -17,6 +17,7 @@ REPR_METHODS = {
     "image/png": "_repr_png_",
     "text/html": "_repr_html_",
 }  # MIME type -> method of an object that has one
+MAX_HTML_CHARS = 50_000  # longer HTML, such as a page with scripts, is not stored
 
 
 def run_notebook(file: Path) -> dict[str, Any]:
@@ -48,9 +49,10 @@ def _format_output(value: Any, number: int) -> dict[str, Any]:
     for kind, method in REPR_METHODS.items():
         if hasattr(value, method):
             rendering = getattr(value, method)()
-            data[kind] = (
-                _compress_png(rendering) if kind == "image/png" else rendering.splitlines(keepends=True)
-            )
+            if kind == "image/png":
+                data[kind] = _compress_png(rendering)
+            elif len(rendering) <= MAX_HTML_CHARS:
+                data[kind] = rendering.splitlines(keepends=True)
     return {"output_type": "execute_result", "execution_count": number, "metadata": {}, "data": data}
 
 
@@ -75,7 +77,9 @@ def render_notebook(file: Path) -> dict[str, bytes]:
                 files[name] = base64.b64decode(data["image/png"])
                 parts.append(f"![{''.join(data['text/plain'])}]({name})")
             elif "text/html" in data:
-                parts.append("".join(data["text/html"]))
+                # without a class, the site's theme lets the table scroll in a box of its own
+                html = "".join(data["text/html"])
+                parts.append(html.replace('<table border="1" class="dataframe">', "<table>"))
             else:
                 parts.append(f"```text\n{''.join(data['text/plain'])}\n```")
     return files | {f"{file.stem}.md": "\n\n".join(parts).encode()}

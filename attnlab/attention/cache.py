@@ -139,6 +139,7 @@ class SlidingWindowCache(CarriedStateMixin):
         self.n_seen = 0
         self.capacity = None
         self.max_cached_tokens = size + keep
+        self.leaves_gaps = keep > 0
         self.state: State | None = None
         self.positions: Tensor | None = None
 
@@ -181,7 +182,13 @@ class SlidingWindowCache(CarriedStateMixin):
 def sliding_window_cache(layer: Any) -> Any:
     """Build the cache for the layer's mask: a sliding window, or a dynamic cache if the mask has none."""
     visible_window = Capabilities.from_part(getattr(layer, "mask", None)).visible_window
-    return DynamicCache() if visible_window is None else SlidingWindowCache(*visible_window)
+    cache = DynamicCache() if visible_window is None else SlidingWindowCache(*visible_window)
+    if Capabilities.from_part(cache).leaves_gaps and getattr(layer, "score_map_has_state", False):
+        raise Unsupported(
+            "decode=sliding drops tokens between the first keys and a query, which this position needs: use "
+            "decode=dynamic"
+        )
+    return cache
 
 
 def create_layer_cache(make_cache: Callable[..., Any], layer: Any) -> Any:

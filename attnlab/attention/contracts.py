@@ -6,7 +6,8 @@ beyond it. A part that cannot do a computation raises `Unsupported`; nothing fal
 `kinds`, which `model.parametrization` reads.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
@@ -26,30 +27,40 @@ class Capabilities(NamedTuple):
 
     `Capabilities.from_part(part)` reads them all once. An attribute that the part lacks takes the default
     given here; of None all are defaults. By kind of part:
-    - heads: `can_absorb`, `can_pool`, `has_own_values`, `normalizes_heads`, `lookback`, `reads_shared`,
-      `writes_shared`, `carried_size`;
-    - mixers: `reads_shared`, `writes_shared`, `carried_size`, `changes_with_length`;
+    - heads: `can_absorb`, `can_pool`, `has_own_values`, `normalizes_heads`, `rotates_cached_keys`,
+      `lookback`, `reads_shared`, `writes_shared`, `carried_size`;
+    - mixers: `reads_shared`, `writes_shared`, `carried_size`, `changes_with_length`, `auxiliary_losses`;
     - rotations: `changes_with_length`;
     - masks: `sees_future`, `prefix`, `visible_window`;
+    - score maps: `lookback`, `flops`, `has_token_state`, `carried_size`, `width`;
     - normalizers: `sums_to_one`, `is_signed`, `flops`;
     - epilogues: `lookback`, `carried_size`, `needs`, `reweights`, `per_feature`;
-    - caches: `needs`, `capacity`, `max_cached_tokens`.
+    - caches: `needs`, `capacity`, `max_cached_tokens`, `leaves_gaps`.
     """
 
     # Heads. `can_absorb`: with their attribute `absorbed` set, they read the cache unexpanded, with equal
     # numbers. `can_pool`: keys and values are the slices "k" and "v" of one `FusedLinear` `qkv`, `head_dim`
     # rows per KV head. `has_own_values`: `project_values(state)` [B, H, S, M] is the contribution of a head
     # to the residual stream if it attends to that key alone. `normalizes_heads`: outputs are normalized per
-    # head, so none may be 0.
+    # head, so none may be 0. `rotates_cached_keys`: states hold keys before RoPE, and `expand(state, rotate)`
+    # rotates them; without `rotate` its keys have no positions.
     can_absorb: bool = False
     can_pool: bool = False
     has_own_values: bool = False
     normalizes_heads: bool = False
+    rotates_cached_keys: bool = False
 
     # Heads and epilogues: the number of preceding tokens that a result depends on, math.inf for all. If it is
     # not 0, the part also receives `recurrent_state` (`RecurrentState`), and its `carried_size` counts the
-    # bytes that it carries there.
+    # bytes that it carries there. A score map receives that many preceding queries as `earlier_q`.
     lookback: float = 0
+
+    # Score maps. `has_token_state`: `project(x, recurrent_state)` [B, n, T, W], which may depend on all
+    # earlier tokens, is cached, `state_size()` bytes per token, and arrives as `token_state` of all keys.
+    has_token_state: bool = False
+
+    # Score maps: the number of features of queries that it reads, all or those without RoPE; None: any.
+    width: int | None = None
 
     # Heads and mixers: names in the pass's `shared_tensors`. A part that declares any receives these by
     # keyword, or None if a layer runs alone. A name that a part reads is written by an earlier layer or by
@@ -57,8 +68,12 @@ class Capabilities(NamedTuple):
     reads_shared: tuple[str, ...] = ()
     writes_shared: tuple[str, ...] = ()
 
-    # Heads, epilogues and mixers: bytes cached at a fixed size, in addition to the per-token states.
+    # Bytes that a part caches at a fixed size, in addition to the per-token states.
     carried_size: Callable[[], int] = lambda: 0
+
+    # Mixers: weights of losses that they compute besides the model's, by name. A mixer that declares any
+    # receives `auxiliary_losses` by keyword, and adds to its entries unless it is None.
+    auxiliary_losses: Mapping[str, float] = MappingProxyType({})
 
     # Rotations and mixers: keys made now would differ in a longer sequence, so no cache may hold them.
     changes_with_length: bool = False
@@ -70,10 +85,11 @@ class Capabilities(NamedTuple):
     prefix: int | None = None
     visible_window: tuple[int, int] | None = None
 
-    # Normalizers. `sums_to_one`: the weights of a row do. `is_signed`: some may be negative. `flops(heads,
-    # n_queries, n_keys)`: of its matrix products, per row.
+    # Normalizers. `sums_to_one`: the weights of a row do. `is_signed`: some may be negative.
     sums_to_one: bool = False
     is_signed: bool = False
+
+    # Normalizers and score maps: `flops(heads, n_queries, n_keys)` of its matrix products, per row.
     flops: Callable[..., int] = lambda heads, n_queries, n_keys: 0
 
     # Epilogues and caches. An epilogue names its additional inputs: "lse", from the kernel, and "values", by
@@ -85,6 +101,9 @@ class Capabilities(NamedTuple):
     # differently, so nothing can be absorbed past it.
     reweights: bool = False
     per_feature: bool = True
+
+    # Caches. `leaves_gaps`: it drops tokens that come after retained ones.
+    leaves_gaps: bool = False
 
     # Caches: the most tokens that it ever accepts, and the most that it retains for later queries; None: any.
     capacity: int | None = None
@@ -120,8 +139,11 @@ class Heads(Protocol):
     def project(self, x_BTM: Tensor, rotate: Rotate, /, **optional_inputs: Any) -> tuple[Tensor, State]:
         """Compute q [B, H, T, D] and the state of the new tokens."""
 
-    def expand(self, state: State, /) -> tuple[Tensor, Tensor]:
-        """Compute k [B, G, S, D] and v [B, G, S, V]."""
+    def expand(self, state: State, /, *rotate: Rotate) -> tuple[Tensor, Tensor]:
+        """Compute k [B, G, S, D] and v [B, G, S, V].
+
+        Heads that declare `rotates_cached_keys` receive the rotation of the keys' positions, if there is one.
+        """
 
     def merge(self, y_BHTV: Tensor, /) -> Tensor: ...
 
@@ -178,6 +200,17 @@ class Score(Protocol):
     def __call__(self, score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor, /) -> Tensor: ...
 
 
+class ScoreMap(Protocol):
+    """Map from all scores scale * q·k of a pass, [B, H, T, S], to new ones, before the pointwise scores.
+
+    It may read queries and keys. `visible` broadcasts to the scores; a hidden key must change no other score.
+
+        def centered(score, inputs, visible): return score - (score * visible).mean(-1, keepdim=True)
+    """
+
+    def __call__(self, score: Tensor, inputs: "AttentionInputs", visible: Tensor, /) -> Tensor: ...
+
+
 class Normalizer(Protocol):
     """Map from scores [B, H, T, S] to weights, in place of the softmax.
 
@@ -207,6 +240,9 @@ class AttentionInputs(NamedTuple):
     dropout: float = 0.0  # of attention weights
     need: Sequence[str] = ()  # additional outputs: "lse", "weights"
     aligned: bool = False  # positions are consecutive, and the queries are the last keys
+    score_map: ScoreMap | None = None  # applied to scale * q·k, before `scores`
+    earlier_q: Tensor | None = None  # [B, H, lookback of the score map, D], queries before the first
+    token_state: Tensor | None = None  # [B, n, S, W], the score map's own tensor of each key's token
 
 
 class AttentionOutput(NamedTuple):
@@ -223,8 +259,8 @@ class AttentionOutput(NamedTuple):
 class Kernel(Protocol):
     """softmax over the visible keys of score(scale q·k), times v; zeros for a query that sees no key.
 
-    It raises `Unsupported` if it lacks a score, need, normalizer, dropout or gradient: `aligned` is the only
-    field that it may ignore.
+    It raises `Unsupported` if it lacks a score, score map, need, normalizer, dropout or gradient: `aligned`
+    is the only field that it may ignore.
 
         def uncapped(inputs): return eager(inputs._replace(scores=()))
     """

@@ -37,7 +37,7 @@ class Sinks(nn.Module):
 
 @final
 class Gate(nn.Module):
-    """Output gate out * sigmoid(x W + b + start), per feature or per head.
+    """Output gate out * sigmoid(x W + b + start), per feature or per head; `bias` false leaves out b.
 
     With `channels` it reads only the first `channels` input features. Source: Qiu et al. 2025, arXiv
     2505.06708, §2.2, position G1.
@@ -54,6 +54,7 @@ class Gate(nn.Module):
         per_head: bool = False,
         channels: int | None = None,
         start: float = 0.0,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if channels is not None and not 1 <= channels <= dim:
@@ -62,7 +63,7 @@ class Gate(nn.Module):
         self.per_feature = not per_head
         self.channels = channels
         self.start = start
-        self.gate = nn.Linear(channels or dim, n_heads if per_head else n_heads * head_dim)
+        self.gate = nn.Linear(channels or dim, n_heads if per_head else n_heads * head_dim, bias)
         kind = "vector" if channels else "thin" if per_head else None
         self.kinds = {"gate.weight": kind} if kind else {}
 
@@ -88,7 +89,9 @@ class Gate(nn.Module):
 class ExclusiveEpilogue(nn.Module):
     """Exclusive self-attention: out - (out·v) v / |v|², with v the query's own value.
 
-    The result has no component along v. Source: arXiv 2603.09078.
+    The result has no component along v. Source: arXiv 2603.09078. Where out is nearly parallel to v, the
+    result is a small difference of large numbers: a norm after attention magnifies its rounding (float32: at
+    most 0.001 of the normalized output; bfloat16: all of it), and a check rejects that in bfloat16.
     """
 
     needs = ("values",)

@@ -8,7 +8,7 @@ the softmax scale belongs to the score axis alone.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import Literal, Protocol, final
 
 import torch
 from torch import Tensor
@@ -35,11 +35,18 @@ def identity_rotation(x_BHTD: Tensor) -> Tensor:
 @final
 @dataclass(frozen=True)
 class Rope:
-    """Rotation by position * base^(-2f/R) of the first R = fraction * D features; the others stay."""
+    """Rotation of a fraction of the D features by position * frequency; the others stay.
+
+    Frequencies over the "rotated" features: base^(-2f/R), where the first R = fraction * D features form R/2
+    pairs (GPT-NeoX). Over the whole "head": base^(-2f/D), where all D features form D/2 pairs, and only the
+    first fraction of the pairs, the fastest, rotate (proportional RoPE, Gemma 4; after p-RoPE, Barbero et al.
+    2024, arXiv 2410.06205, §5). Both are equal if fraction is 1.
+    """
 
     base: float = 10000.0
     fraction: float = 1.0
     scaling: RotaryScaling | None = None
+    frequencies: Literal["rotated", "head"] = "rotated"
 
     @property
     def changes_with_length(self) -> bool:
@@ -50,7 +57,7 @@ class Rope:
         """Make the rotation for integer positions [B or 1, T].
 
         Angles are computed in float32 (float64 for float64 input): bfloat16 would lose whole turns. Calling
-        the rotation raises ValueError if R is odd or zero.
+        the rotation raises ValueError if it can form no pairs: R or D is odd, or no pair rotates.
         """
 
         def make_table(width: int, dtype: torch.dtype) -> CosSinTable:
@@ -60,12 +67,20 @@ class Rope:
             magnitude = 1.0
             if self.scaling is not None:
                 frequencies, magnitude = self.scaling(frequencies, self.base, positions_BT)
+            if self.frequencies == "head":
+                n_pairs = int(self.fraction * width // 2)  # as transformers rounds
+                if not 1 <= n_pairs <= width // 2:
+                    raise ValueError(
+                        f"RoPE needs 1 to {width // 2} pairs of head_dim={width}, got {n_pairs} "
+                        f"(fraction {self.fraction}): change head_dim or model.attention.rotary.fraction"
+                    )
+                frequencies = torch.where(steps < 2 * n_pairs, frequencies, 0)
             angles = positions_BT[:, None, :, None].to(compute_dtype) * frequencies
             cos = angles.cos() * magnitude
             sin = angles.sin() * magnitude
             return torch.cat((cos, cos), dim=-1).to(dtype), torch.cat((-sin, sin), dim=-1).to(dtype)
 
-        return Rotation(self.fraction, make_table)
+        return Rotation(1.0 if self.frequencies == "head" else self.fraction, make_table)
 
 
 @final

@@ -19,6 +19,7 @@ from attnlab.cli.kv_args import (
     parse_only_keys,
     parse_positive,
     parse_text,
+    parse_unicode,
 )
 from attnlab.cli.parser import PROGRAM, Verb, VerbParser
 from attnlab.errors import InvalidConfig
@@ -49,7 +50,12 @@ def parse_verb_line(verb_name: str, line: Sequence[str]) -> argparse.Namespace:
             parse_only_keys(verb_name, options.words, verb.keys)  # without experiment= no overrides
     elif verb.keys:
         options.key_values = parse_only_keys(verb_name, options.words, verb.keys)
-    model_keys = [key.name for key in verb.keys if key.name in ("run", "checkpoint", "experiment")]
+    names = [key.name for key in verb.keys]
+    if "arm" in names and "experiment" not in options.key_values and {"arm", "seed"} & {*options.key_values}:
+        raise InvalidConfig(
+            "arm= and seed= select a run of an experiment: add experiment=NAME, or remove them"
+        )
+    model_keys = [name for name in names if name in ("run", "checkpoint", "experiment")]
     if verb.input_key and (
         verb.input_key not in options.key_values or len({*model_keys} & {*options.key_values}) != 1
     ):
@@ -86,12 +92,20 @@ def build_parsers(epilog: str = "") -> tuple[VerbParser, dict[str, VerbParser]]:
     return parser, verbs
 
 
-_MODEL_KEYS = (
+_RUN_KEYS = (
     KeyArgument("run", "id of a run, or a unique prefix of it"),
+    KeyArgument("runs", "folder of the run directories, for run=", parse_text, "runs"),
+)
+_MODEL_KEYS = (
+    *_RUN_KEYS,
     KeyArgument(
         "checkpoint", "run directory, its model.safetensors, or Hugging Face folder with its tokenizer"
     ),
-    KeyArgument("runs", "folder of the run directories, for run=", parse_text, "runs"),
+)
+_EXPERIMENT_KEYS = (
+    KeyArgument("experiment", "experiment of the run; add arm=, seed=, and if needed size= or data="),
+    KeyArgument("arm", "arm of the run"),
+    KeyArgument("seed", "seed of the run (default: lowest finished seed)", parse_integer),
 )
 _TRUST_NOTE = (
     "A run config may instantiate classes of attnlab and of the modules that you trust: --trust MODULE."
@@ -133,7 +147,7 @@ VERBS = {
         "attnlab.cli.verbs.compare:main",
         "compare arms given on the command line, as in compare heads=mha heads=gqa",
         "ARM ARM [ARM or OVERRIDE ...]",
-        ('"heads=mha" "heads=gqa position=rope"', "heads=mha heads=gqa heads=mqa seed=0,1 margin=0.05"),
+        ('"heads=mha" "heads=gqa position=rope"', "heads=mha heads=gqa heads=mqa seed=0,1,2,3 margin=0.05"),
         flags.add_hydra_flags,
         details="The first arm is the baseline. A later word that sets a key of another arm is an arm too; "
         "any other word\napplies to all arms. The default margin is the loss equivalent to 5% less training "
@@ -187,15 +201,13 @@ VERBS = {
         "KEY=VALUE ...",
         (
             'experiment=gqa_vs_mha arm=gqa seed=400 text="the cat sat on the mat" layer=1 head=0',
-            'checkpoint=FOLDER text="..." layer=2 head=0 to=FOLDER',
+            'checkpoint=FOLDER text="..." layer=1 head=0 to=FOLDER',
         ),
         flags.add_word_arguments,
         (
             *_MODEL_KEYS,
-            KeyArgument("experiment", "experiment of the run; add arm=, seed=, and if needed size= or data="),
-            KeyArgument("arm", "arm of the run"),
-            KeyArgument("seed", "seed of the run (default: lowest finished seed)", parse_integer),
-            KeyArgument("text", "input text"),
+            *_EXPERIMENT_KEYS,
+            KeyArgument("text", "input text", parse_unicode),
             KeyArgument("layer", "show only this layer", parse_integer),
             KeyArgument("head", "show only this head", parse_integer),
             KeyArgument("top", "strongest links shown per token", parse_positive, 3),
@@ -232,12 +244,16 @@ VERBS = {
         flags.add_word_arguments,
         (
             *_MODEL_KEYS,
-            KeyArgument("prompt", "text to continue"),
+            KeyArgument("prompt", "text to continue", parse_unicode),
             KeyArgument(
                 "new_tokens", "maximum number of generated tokens",
                 limit_parser(MAX_NEW_TOKENS, parse_integer), 200,
             ),
-            KeyArgument("stop", "text whose last token ends the generation"),
+            KeyArgument(
+                "stop",
+                "text whose last token also ends the generation; none: generate past the end token too",
+                parse_unicode,
+            ),
             KeyArgument("temperature", "sampling temperature; 0 takes the most likely token", parse_number),
             KeyArgument("top_k", "sample from this many most likely tokens", parse_integer),
             KeyArgument("top_p", "sample from the most likely tokens with this probability", parse_number),
@@ -248,6 +264,22 @@ VERBS = {
         ),
         details=_TRUST_NOTE,
         input_key="prompt",
+    ),
+    "export": Verb(
+        "attnlab.cli.verbs.export:main",
+        "write the trained model of a run as a Hugging Face folder",
+        "KEY=VALUE ...",
+        ("run=ID to=exported", "run=ID runs=/data/runs to=copy"),
+        flags.add_word_arguments,
+        (
+            *_RUN_KEYS,
+            *_EXPERIMENT_KEYS,
+            KeyArgument("to", "output folder, new or empty", parse_text),
+        ),
+        details="The folder has config.json, safetensors and the tokenizer. Exit status 2 if the model has a "
+        f"part that no\nfamily of checkpoints has, with the part.\n{_TRUST_NOTE}",
+        input_key="to",
+        accepts_overrides=True,
     ),
     "bench": Verb(
         "attnlab.cli.bench.bench_command:main",

@@ -31,6 +31,21 @@ def exit_on_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, previous_handler)
 
 
+def open_standard_streams() -> None:
+    """Open /dev/null for each standard stream that the shell closed, as in `>&-`.
+
+    Without them, print fails, and a file opened later would get the number of a standard stream.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+    sys.stdin = sys.stdin or os.fdopen(0, "r", closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
 def is_broken_pipe(error: BaseException) -> bool:
     """Whether an exception means that the reader of the output has exited, as with `| head`."""
     if isinstance(error, SystemExit):  # raised by rich, which has already closed the output

@@ -56,7 +56,8 @@ def find_experiment_run(arguments: Mapping[str, Any], options: Sequence[str]) ->
     seed = arguments.get("seed", min((candidate.seed for candidate in finished), default=0))
     matches = [candidate for candidate in finished if candidate.seed == seed]
     if not matches:
-        raise _build_not_found_error(arguments, options, arms, [candidate.seed for candidate in finished])
+        others = finished or [run for run in _iterate_matching_runs(store, ids, ()) if run.is_done]
+        raise _build_not_found_error(arguments, options, arms, others)
     *others, newest = sorted(matches, key=_order_by_start)
     print(
         escape_unprintable(f"run {newest.spec.id}: {arm}, seed {seed}, {_format_axes(newest.spec.use.axes)}")
@@ -83,20 +84,35 @@ def _iterate_matching_runs(
 
 
 def _build_not_found_error(
-    arguments: Mapping[str, Any], options: Sequence[str], arms: Sequence[str], seeds: Sequence[int]
+    arguments: Mapping[str, Any],
+    options: Sequence[str],
+    arms: Sequence[str],
+    others: Sequence[_RunCandidate],
 ) -> InvalidConfig:
-    """Build the error for a missing run, with the arm's finished `seeds` and the command that trains it."""
+    """Build the error for a missing run: the arm's finished runs, which are suggested first, or its training.
+
+    Args:
+        others: the arm's finished runs with another seed or, if there are none, with other options.
+    """
     arm = arguments["arm"]
     name = arguments["experiment"]
     suggestions = format_suggestions(arm, arms) if arms and arm not in arms else ""
     seed_words = [f"seed={arguments['seed']}"] if "seed" in arguments else []
-    training_command = " ".join([PROGRAM, f"+experiment={name}", *seed_words, *options])
     criteria = "".join(f", {word}" for word in (*seed_words, *options))
-    finished_note = f"; finished seeds: {format_seeds(seeds)}" if seeds else ""
-    problem = (
-        f"{arguments['runs']} has no finished run of {name}, arm {arm}{criteria}{suggestions}{finished_note}"
-    )
-    return InvalidConfig(f"{problem}: train it with {training_command}")
+    problem = f"{arguments['runs']} has no finished run of {name}, arm {arm}{criteria}{suggestions}"
+    remedy = ""
+    training_words = [*seed_words, *options]
+    if others:
+        first = min(others, key=lambda candidate: candidate.seed)
+        size = first.spec.use.axes.get("size")
+        size_words = [f"size={size}"] if size else []
+        seeds = [other.seed for other in others if other.spec.use.axes.get("size") == size]
+        problem += f"; finished seeds: {', '.join([format_seeds(seeds), *size_words])}"
+        remedy = f"use {' '.join([f'seed={first.seed}', *size_words])}, or "
+        if not any(word.startswith("size=") for word in options):
+            training_words += size_words
+    training_command = " ".join([PROGRAM, f"+experiment={name}", *training_words])
+    return InvalidConfig(f"{problem}: {remedy}train it with {training_command}")
 
 
 def _iterate_experiment_runs(store: Path, experiment: str) -> Iterator[tuple[str, str, int]]:

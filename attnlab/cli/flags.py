@@ -7,7 +7,16 @@ from attnlab.cli.parser import VerbParser
 SHELLS = ("bash", "zsh", "fish")
 BUDGET_NAMES = ("tokens", "parameters", "flops", "cache")  # values of `judge --budget`
 SCHEMA_NAMES = ("experiment", "spec", "run", "report")
-TEMPLATE_KINDS = ("heads", "mask", "score", "mixer", "epilogue", "task", "experiment")  # kinds of `new`
+TEMPLATE_KINDS = (
+    "heads",
+    "mask",
+    "score",
+    "mixer",
+    "epilogue",
+    "task",
+    "logger",
+    "experiment",
+)  # kinds of `new`
 
 
 def add_word_arguments(parser: VerbParser) -> None:

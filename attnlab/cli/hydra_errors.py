@@ -1,6 +1,7 @@
 """One-line messages for Hydra's exceptions, with suggestions of similar names."""
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 
+from attnlab.cli.own_options import format_own_option
 from attnlab.errors import format_suggestions
 from attnlab.store import fingerprint
 from attnlab.store.experiment_schema import Experiment
+from attnlab.sweep.plan.overrides import quote_value
 
 
 def format_hydra_error(error: BaseException, config_dirs: Sequence[Path]) -> str:
@@ -25,9 +28,9 @@ def format_hydra_error(error: BaseException, config_dirs: Sequence[Path]) -> str
 def _explain_message(error: BaseException, config_dirs: Sequence[Path]) -> str:
     text = _join_causes(error)
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not an override: write key=value ({_extract_user_lines(error.message)})"
+        return _explain_syntax(str(error.override), str(error.message))
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        return _explain_missing_option(str(error.missing_cfg_file), error.options or (), config_dirs)
+        return explain_missing_option(str(error.missing_cfg_file), error.options or (), config_dirs)
     if match := re.search(r"Could not override '([^']+)'\. No match in the defaults list", text):
         return _explain_unselected_group(match[1], config_dirs)
     if match := re.search(r"Could not override '([^']+)'", text):
@@ -38,14 +41,33 @@ def _explain_message(error: BaseException, config_dirs: Sequence[Path]) -> str:
         if match[1] in known_keys:
             return f"{match[1]} is a key of an option that is not selected: select it, or {how}"
         suggestions = format_suggestions(match[1], known_keys)
-        return f"unknown key {match[1]}{suggestions}" + (
-            "" if "renamed" in suggestions else f": to add it, {how}"
-        )
+        return f"unknown key {match[1]}{suggestions or f': to add it, {how}'}"
     if match := re.search(r"Missing mandatory value: .*?full_key: (\S+)", text, re.DOTALL):
         return f"{match[1]} has no value: set {match[1]}=..."
-    if match := re.search(r"^(?:Type|Value)Error raised while resolving.*?full_key: (\S+)", text, re.DOTALL):
-        return _explain_interpolation(match[1], _extract_user_lines(text), config_dirs)
+    if re.search(r"attention\.heads\.n_kv_heads' not found.*?full_key: model\.layers", text, re.DOTALL):
+        return (
+            "layers with shared keys and values (layers=cross_layer, yoco) read those of grouped heads, but "
+            "the selected heads have no n_kv_heads: they store a latent or factors, which a layer expands "
+            "with weights of its own; use heads=mha, gqa, mqa, single or tied_qkv, or layers=uniform"
+        )
+    if match := re.search(r"^(Type|Value)Error raised while resolving.*?full_key: (\S+)", text, re.DOTALL):
+        message = "give a number" if match[1] == "Type" else _extract_user_lines(text)
+        return _explain_interpolation(match[2], message, config_dirs)
     return _extract_user_lines(text)
+
+
+def _explain_syntax(line: str, message: str) -> str:
+    """Explain an override that Hydra's grammar rejects, and show it quoted as the shell and Hydra read it."""
+    key, equals, value = line.partition("=")
+    if re.search(r"\s[+~]*[\w./@:-]+=", value):
+        return f"{line}: several overrides in one argument: remove the quotes around them"
+    if equals and re.fullmatch(r"[+~]*[\w./@:-]+", key):
+        quoted = quote_value(value) if set(value) & set('"\\$') else f'"{value}"'
+        example = shlex.quote(f"{key}={quoted}")
+        is_open = any(value.count(pair[0]) != value.count(pair[1]) for pair in ("[]", "{}", "()"))
+        problem = "a bracket is not closed" if is_open else "Hydra reads some of these characters as syntax"
+        return f"{line}: {problem}: to mean the characters themselves, quote the value, as in {example}"
+    return f"{line}: not an override: write key=value ({_extract_user_lines(message)})"
 
 
 def _join_causes(error: BaseException) -> str:
@@ -82,14 +104,16 @@ def _explain_interpolation(key: str, message: str, config_dirs: Sequence[Path]) 
     )
 
 
-def _explain_missing_option(config_path: str, options: Iterable[str], config_dirs: Sequence[Path]) -> str:
+def explain_missing_option(config_path: str, options: Iterable[str], config_dirs: Sequence[Path]) -> str:
+    """Explain that `config_path`, as in `heads/gqaa`, does not exist; similar names come from `options`."""
     group, _, option = config_path.rpartition("/")
     known_options = list(options) or [
         path.stem for folder in config_dirs for path in (folder / group).glob("*.yaml")
     ]
     if not group:
         return f"unknown config file {option}{format_suggestions(option, known_options)}"
-    return f"{group} has no option {option}{format_suggestions(option, known_options)}"
+    hint = format_own_option(group, option, config_dirs) or format_suggestions(option, known_options)
+    return f"{group} has no option {option}{hint}"
 
 
 def _explain_unselected_group(group: str, config_dirs: Sequence[Path]) -> str:
@@ -126,6 +150,6 @@ def _flatten_keys(text: str) -> set[str]:
         return set()
     if not isinstance(loaded, dict):
         return set()
-    for key in ("defaults", "hydra", "arm_overrides", "size_overrides"):
+    for key in ("defaults", "hydra", "overrides", "arm_overrides", "size_overrides"):
         loaded.pop(key, None)
     return {key for key, _ in fingerprint.flatten_config(loaded) if key}

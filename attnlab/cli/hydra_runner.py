@@ -1,6 +1,7 @@
 """Run overrides through Hydra and attnlab's sweeper, and reduce errors to one line."""
 
 import argparse
+import errno
 import os
 import sys
 import traceback
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from attnlab.cli.exit_handling import exit_on_interrupt, is_broken_pipe
 from attnlab.config import CONF, register_resolvers
-from attnlab.errors import InvalidConfig, format_suggestions
+from attnlab.errors import InvalidConfig, describe_path_error, format_suggestions
 
 _RUN_FLAGS = ("--multirun", "-m", "--run", "-r")
 _INFO_FLAGS = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help")
@@ -30,19 +31,21 @@ def run_hydra(line: Sequence[str]) -> int:
         from attnlab.sweep.plan import config_files, overrides
         from attnlab.sweep.plan.composer import reject_option_lists
 
+    flag_words, override_words = _split_line(line)
     flags = {word.split("=")[0] for word in line}
     _reject_unknown_flags(line)
     register_resolvers()
     folders = list_config_dirs(line)
     if not flags & {"--shell-completion", "-sc"}:  # its line is incomplete
-        parsed_overrides = overrides.parse_overrides(_extract_overrides(line))
+        parsed_overrides = overrides.parse_overrides(override_words)
         folders += config_files.list_searchpath_folders(parsed_overrides)
         reject_option_lists(
             parsed_overrides, lambda group: any((folder / group).is_dir() for folder in folders)
         )
     config_files.register_config_source(folders[1:])
     mode_flags = flags & {*_RUN_FLAGS, *_INFO_FLAGS, "hydra.mode"}
-    sys.argv = [sys.argv[0], *line] if mode_flags else [sys.argv[0], "--multirun", *line]
+    # Hydra's parser accepts overrides only in one piece
+    sys.argv = [sys.argv[0], *([] if mode_flags else ["--multirun"]), *flag_words, *override_words]
     try:
         hydra_package.main(config_path=str(CONF), config_name="config", version_base="1.3")(run_job)()
     except SystemExit as exit_error:
@@ -54,22 +57,24 @@ def run_hydra(line: Sequence[str]) -> int:
     return 0
 
 
-def _extract_overrides(line: Sequence[str]) -> list[str]:
-    """Select the words of a line that are neither flags nor values of flags."""
-    return [
-        word
-        for previous_word, word in zip(["", *line], line, strict=False)
-        if previous_word not in _VALUE_FLAGS and not word.startswith("-") and (word[:1] == "~" or "=" in word)
-    ]
+def _split_line(line: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a line into flags with their values, and overrides."""
+    flags: list[str] = []
+    overrides: list[str] = []
+    for previous_word, word in zip(["", *line], line, strict=False):
+        is_override = not word.startswith("-") and (word[:1] == "~" or "=" in word)
+        (overrides if is_override and previous_word not in _VALUE_FLAGS else flags).append(word)
+    return flags, overrides
 
 
 def _reject_unknown_flags(line: Sequence[str]) -> None:
-    """Raise InvalidConfig for an unknown flag; prefixes of flags are valid, as in argparse.
+    """Raise InvalidConfig for an unknown flag; prefixes of long flags are valid, as in argparse.
 
     argparse itself would print Hydra's whole usage.
     """
-    for flag in (word.partition("=")[0] for word in line if word.startswith("--")):
-        if not any(known_flag.startswith(flag) for known_flag in HYDRA_FLAGS):
+    for flag in (word.partition("=")[0] for word in line if word.startswith("-") and word != "-"):
+        is_prefix = flag.startswith("--") and any(known.startswith(flag) for known in HYDRA_FLAGS)
+        if not is_prefix and flag not in HYDRA_FLAGS:
             suggestions = format_suggestions(flag, [*HYDRA_FLAGS, "--trust"])
             raise InvalidConfig(f"unknown flag {flag}{suggestions}: see python -m attnlab --help")
 
@@ -97,8 +102,15 @@ def explain_error(error: Exception, line: Sequence[str]) -> str | None:
             f"{missing} is not installed for {sys.executable}: use the Python environment of "
             "attnlab (after `make experiment`: . .venv/bin/activate), or pip install it"
         )
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        name = Path(str(error.filename)).name
+        return f"{name[:40]}...: a name of {len(name)} characters is too long for a file: use a shorter one"
+    if isinstance(error, OSError) and (message := describe_path_error(error)):
+        return message
     if isinstance(error, ValueError) and _is_raised_in(error, ("attnlab", "hydra")):
         return " ".join(str(error).split())
+    if isinstance(error, RuntimeError) and _is_raised_in(error, ("hydra",)):
+        return f"{' '.join(str(error).split())}: check the overrides of hydra"
     return None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from attnlab.errors import InvalidConfig, format_suggestions
+from attnlab.errors import InvalidConfig, find_invalid_byte, format_suggestions
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,14 @@ def parse_text(value: str) -> str:
     """Return non-empty text."""
     if not value:
         raise ValueError("must not be empty")
+    return value
+
+
+def parse_unicode(value: str) -> str:
+    """Return text without bytes that are not UTF-8, which Python stores as lone surrogates."""
+    if invalid := find_invalid_byte(value):
+        position, byte = invalid
+        raise ValueError(f"byte {byte:#04x} at character {position} is not UTF-8: set the terminal to UTF-8")
     return value
 
 

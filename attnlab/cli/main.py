@@ -1,7 +1,7 @@
 """Entry point: dispatches verbs, and passes every other line, as in `+experiment=NAME`, to Hydra.
 
-Exit status: 0 done, whatever the verdict; 1 a run failed; 2 nothing was started; 130 and 143 interrupted; 141
-the reader of the output exited.
+Exit status: 0 done, whatever the verdict; 1 a run failed, or the output could not be written; 2 nothing was
+started; 130 and 143 interrupted; 141 the reader of the output exited.
 Surprising: Hydra always runs in multirun mode, so that every command passes through attnlab's sweeper.
 """
 
@@ -16,7 +16,15 @@ from attnlab.cli import exit_handling
 from attnlab.cli.commands import VERBS, build_parsers, parse_verb_line
 from attnlab.cli.hydra_runner import explain_error, run_hydra
 from attnlab.cli.parser import VERSION
-from attnlab.errors import InvalidConfig, describe_disk_full, escape_unprintable, format_suggestions
+from attnlab.config import expand_home
+from attnlab.errors import (
+    InvalidConfig,
+    describe_disk_full,
+    escape_unprintable,
+    find_invalid_byte,
+    format_error_line,
+    format_suggestions,
+)
 from attnlab.sweep.slow_notice import notify_if_slow
 
 HELP_EPILOG = """\
@@ -24,17 +32,19 @@ groups (GROUP=OPTION; any key of the config can be set as KEY=VALUE, KEY=A,B swe
 {groups}
 
 Hydra's own flags work too: --hydra-help lists them.
-Exit status: 0 done, 1 a run failed, 2 invalid command (nothing was started), 130 or 143 interrupted."""
+Exit status: 0 done, 1 a run failed or the output could not be written, 2 invalid command (nothing was
+started), 130 or 143 interrupted."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status."""
-    line = list(sys.argv[1:] if arguments is None else arguments)
+    line = [expand_home(word) for word in (sys.argv[1:] if arguments is None else arguments)]
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(
             0, os.getcwd()
         )  # user modules are importable from the installed script, as with `python -m`
     try:
+        _reject_warnings_as_errors()
         status = _dispatch_line(line)
         sys.stdout.flush()  # while errors can still be reported
         return status
@@ -57,6 +67,7 @@ def _dispatch_line(line: Sequence[str]) -> int:
     if line[0] == "--version":
         print(VERSION)
         return 0
+    _reject_folder_names()
     if line[0] in VERBS:
         return _run_verb(line[0], line[1:])
     if line[0].isidentifier():
@@ -64,6 +75,33 @@ def _dispatch_line(line: Sequence[str]) -> int:
             f"unknown command {line[0]}{format_suggestions(line[0], VERBS)}: see python -m attnlab --help"
         )
     return run_hydra(line)
+
+
+def _reject_warnings_as_errors() -> None:
+    """Reject `-W error` without a category: warnings inside torch would be recorded as failures of runs.
+
+    Raises:
+        InvalidConfig: it is set.
+    """
+    if "error" in (option.strip().rstrip(":") for option in sys.warnoptions):
+        raise InvalidConfig(
+            "PYTHONWARNINGS=error (or -W error) makes warnings of other libraries fail runs: unset it, or "
+            "name a category, as in error::DeprecationWarning"
+        )
+
+
+def _reject_folder_names() -> None:
+    """Reject a working directory whose name is not UTF-8: libraries could not write the results there.
+
+    Raises:
+        InvalidConfig: it is not.
+    """
+    folder = os.getcwd()
+    if invalid := find_invalid_byte(folder):
+        raise InvalidConfig(
+            f"the name of the working directory {folder} is not UTF-8 (byte {invalid[1]:#04x}), and results "
+            "cannot be written there: rename it, or start attnlab in another one"
+        )
 
 
 def _report_error(error: BaseException, line: Sequence[str]) -> int:
@@ -78,7 +116,7 @@ def _report_error(error: BaseException, line: Sequence[str]) -> int:
         if user_message is None and disk_full is None:
             print(escape_unprintable(traceback.format_exc(), allowed="\n\t"), end="", file=sys.stderr)
         else:
-            print(f"attnlab: {escape_unprintable(user_message or disk_full or '')}", file=sys.stderr)
+            print(f"attnlab: {format_error_line(user_message or disk_full or '')}", file=sys.stderr)
     return 1 if user_message is None else 2
 
 

@@ -55,5 +55,5 @@ class Verb:
     add_arguments: Callable[[VerbParser], None]
     keys: tuple[KeyArgument, ...] = ()
     details: str = ""  # paragraphs that the help adds to `summary`
-    input_key: str | None = None  # the key that holds the input of a trained model, as in `prompt`
+    input_key: str | None = None  # the required key of a verb on a trained model, as in `prompt`
     accepts_overrides: bool = False  # whether the verb also takes overrides

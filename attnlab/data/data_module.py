@@ -55,7 +55,8 @@ class DataModule(pl.LightningDataModule):
         self.num_workers = num_workers
         self.max_epochs = max_epochs
         self.micro_batches = 1  # parts that a batch is split into to fit in memory
-        self._val_batches = self.task.val_batches(val_batch_size)
+        self.val_batch_size = val_batch_size
+        self.val_batches = self.task.val_batches(val_batch_size)
 
     def train_dataloader(self) -> "StepLoader":
         trainer = self.trainer
@@ -96,12 +97,12 @@ class DataModule(pl.LightningDataModule):
 
     def val_dataloader(self) -> "StepLoader":
         return StepLoader(
-            lambda n: [self._val_batches[n]], start=lambda: 0, stop=len(self._val_batches), workers=0
+            lambda n: [self.val_batches[n]], start=lambda: 0, stop=len(self.val_batches), workers=0
         )
 
     def probe_tokens(self, count: int) -> Tensor:
         """Return the first tokens of the first validation examples [count, up to 128] for attention maps."""
-        tokens = torch.cat([batch["tokens"] for batch in self._val_batches])
+        tokens = torch.cat([batch["tokens"] for batch in self.val_batches])
         return tokens[:count, :MAX_MAP_TOKENS]
 
     def describe(self) -> dict[str, Any]:

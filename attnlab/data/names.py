@@ -14,6 +14,7 @@ import torch
 from attnlab.data.corpora.corpus import Corpus
 from attnlab.data.corpora.hub import load_hub_corpus
 from attnlab.data.corpora.text_files import load_file_corpus
+from attnlab.data.corpora.unicode_forms import Form
 from attnlab.data.task import IGNORE, Batch, compute_fingerprint, make_generator, validate_split
 from attnlab.data.tokenizers import START_ID, NameCodec
 from attnlab.data.vocabulary import Vocabulary
@@ -140,6 +141,7 @@ def names_task(
     config: str | None,
     split: str,
     field: str,
+    normalize: Form | None,
     cache: str,
     length: int,
     val_fraction: float,
@@ -148,9 +150,9 @@ def names_task(
 ) -> NamesTask:
     """Build the task from a file of names, or from a field of a Hugging Face data set."""
     if path is not None and name is None:
-        corpus = load_file_corpus(path, cache)
+        corpus = load_file_corpus(path, cache, field, normalize)
     elif name is not None and path is None:
-        corpus = load_hub_corpus(name, config, split, field, None, False, None, cache)
+        corpus = load_hub_corpus(name, config, split, field, None, False, None, normalize, cache)
     else:
         raise ValueError(
             "set either data.path (a file with one name per line) or data.name (a data set on the hub)"

@@ -21,9 +21,11 @@ from attnlab.data.corpora.code import load_code_corpus
 from attnlab.data.corpora.corpus import Corpus
 from attnlab.data.corpora.frozen import load_frozen_corpus
 from attnlab.data.corpora.hub import load_hub_corpus
+from attnlab.data.corpora.overlap import reject_shared_text
 from attnlab.data.corpora.pydocs import load_pydocs_corpus
 from attnlab.data.corpora.text_files import load_file_corpus
 from attnlab.data.corpora.token_cache import write_file_atomically, write_folder_atomically
+from attnlab.data.corpora.unicode_forms import Form
 from attnlab.data.task import IGNORE, Batch, compute_fingerprint, make_generator, validate_split
 from attnlab.data.tokenizers import MAX_ENCODE_CHARS, Tokenizer
 from attnlab.data.vocabulary import Vocabulary, build_vocabulary
@@ -37,6 +39,8 @@ PROGRESS_MIN_CHARS = 8_000_000  # minimum length of a text for progress messages
 class TextTask:
     """The text's last `val_fraction` is for validation, in at most `val_windows` windows (None: all).
 
+    With a corpus for validation, all of `corpus` is for training, and `val_fraction` has no effect.
+
     Tokens are cached under `cache` and memory-mapped, so the runs of a sweep tokenize once and share the
     memory.
     """
@@ -49,6 +53,7 @@ class TextTask:
         val_fraction: float,
         val_windows: int | None,
         cache: str,
+        validation: Corpus | None = None,
     ) -> None:
         validate_split(length, val_fraction, val_windows)
         groups = {"groups": corpus.metadata.groups} if corpus.metadata.groups else {}
@@ -56,12 +61,23 @@ class TextTask:
             version=VERSION,
             text=corpus.metadata.sha256,
             tokenizer=tokenizer.key,
-            val_fraction=val_fraction,
             **groups,
+            **(
+                {"val_fraction": val_fraction}
+                if validation is None
+                else {"validation": validation.metadata.sha256}
+            ),
         )
         folder = Path(cache) / "tokens" / prepared[:32]
         if not folder.exists():
-            _write_tokens(corpus.split_text(val_fraction), tokenizer, Path(cache), folder)
+            parts = (
+                corpus.split_text(val_fraction)
+                if validation is None
+                else (corpus.load_text(), validation.load_text())
+            )
+            if validation is not None:
+                reject_shared_text(*parts, validation.key, corpus.key)
+            _write_tokens(parts, tokenizer, Path(cache), folder)
         state = (folder / "tokenizer").read_bytes().decode()
         tokenizer.load(state)
         self._vocabulary = build_vocabulary(tokenizer, state)
@@ -79,11 +95,14 @@ class TextTask:
         for part, tokens in (("training", self.train_ids), ("validation", self.val_ids)):
             if len(tokens) <= length:
                 shortest = math.ceil((length + 1) / val_fraction)
+                key, remedy = corpus.key, f"{shortest} tokens (at data.val_fraction={val_fraction})"
+                if validation is not None:
+                    key = corpus.key if part == "training" else validation.key
+                    remedy = f"{length + 1} tokens"
                 raise ValueError(
-                    f"{corpus.key}: the {part} text has {len(tokens)} tokens ({self.unit}), but one window of"
+                    f"{key}: the {part} text has {len(tokens)} tokens ({self.unit}), but one window of"
                     f" data.length={length} takes {length + 1}; lower data.length, or give a text of "
-                    "at least"
-                    f" {shortest} tokens (at data.val_fraction={val_fraction})"
+                    f"at least {remedy}"
                 )
         # A window scores `length` tokens and reads one more before them, so adjacent windows share one token.
         possible = (self.val_tokens - 1) // length
@@ -235,8 +254,14 @@ def pydocs_text(**options: Any) -> TextTask:
     return TextTask(load_pydocs_corpus(), **options)
 
 
-def file_text(path: str, cache: str, **options: Any) -> TextTask:
-    return TextTask(load_file_corpus(path, cache), cache=cache, **options)
+def file_text(
+    path: str, validation_path: str | None, text_key: str, normalize: Form | None, cache: str, **options: Any
+) -> TextTask:
+    corpus = load_file_corpus(path, cache, text_key, normalize)
+    validation = None
+    if validation_path is not None:
+        validation = load_file_corpus(validation_path, cache, text_key, normalize, "data.validation_path")
+    return TextTask(corpus, cache=cache, validation=validation, **options)
 
 
 def code_text(cache: str, **options: Any) -> TextTask:
@@ -251,15 +276,25 @@ def hub_text(
     name: str,
     config: str | None,
     split: str,
+    validation_split: str | None,
     field: str,
     revision: str | None,
     streaming: bool,
     max_chars: int | None,
+    normalize: Form | None,
     cache: str,
     **options: Any,
 ) -> TextTask:
-    corpus = load_hub_corpus(name, config, split, field, revision, streaming, max_chars, cache)
-    return TextTask(corpus, cache=cache, **options)
+    if split == validation_split:
+        raise ValueError(
+            f"data.validation_split={split} is the training split too: choose another split, or null"
+        )
+
+    def load_split(split: str) -> Corpus:
+        return load_hub_corpus(name, config, split, field, revision, streaming, max_chars, normalize, cache)
+
+    validation = None if validation_split is None else load_split(validation_split)
+    return TextTask(load_split(split), cache=cache, validation=validation, **options)
 
 
 # The corpus loader of each task, to read a text without tokenizing it.

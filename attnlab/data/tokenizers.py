@@ -6,19 +6,23 @@ Losses per token of two tokenizers are not comparable; losses per byte are.
 """
 
 import codecs
-import json
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Protocol
 
 import numpy as np
 
+from attnlab.store.atomic_files import parse_json
+
 MAX_ENCODE_CHARS = 1_600_000  # a long text is encoded in chunks of this size, to bound the memory
 START_ID = 0  # start and end token of short words
 
 
 class Codec(Protocol):
-    """Encodes text to ids and decodes ids, once `load` has set the vocabulary."""
+    """Encodes text to ids and decodes ids, once `load` has set the vocabulary.
+
+    A codec may have `end_ids`, the tokens that end a text, at which `generate` stops.
+    """
 
     vocab_size: int
 
@@ -180,7 +184,9 @@ class BpeTokenizer:
 
 
 class NameCodec(CharTokenizer):
-    """The characters of short words, plus a start token that begins every encoded text."""
+    """The characters of short words, plus a start token that begins every encoded text and ends a word."""
+
+    end_ids = (START_ID,)
 
     def load(self, state: str) -> None:
         super().load(state)
@@ -207,7 +213,7 @@ class WordCodec:
 
     def load(self, state: str) -> None:
         """Set the vocabulary from `state`, a JSON list of words."""
-        words = json.loads(state)
+        words = parse_json(state)
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise ValueError("it is not a list of words")
         self.words = words

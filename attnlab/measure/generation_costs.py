@@ -96,10 +96,13 @@ def predict_generation_cost(
         for weight in part.parameters()
         if weight.ndim == 2
     )
+    connections = [model.reads, *(part for b in model.blocks for part in (b.mixer_reads, b.ffn_reads))]
+    connection_flops = sum(connection.flops() for connection in connections if connection is not None)
     flops = 0
     for n, (new, keys) in enumerate(steps):
         is_cached_step = cached and n > 0
         flops += 2 * batch * (new * inner_weights + model.head.weight.numel())
+        flops += batch * new * connection_flops
         flops += batch * sum(
             layer.flops(new, keys, absorbed=is_cached_step and layer.can_absorb) for layer in layers
         )

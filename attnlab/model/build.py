@@ -18,6 +18,7 @@ MIXER_KEYS = (
     "mixer",
     "layers",
     "n_heads",
+    "window",
 )  # keys of `model` that define its mixers and are no constructor arguments
 WEIGHT_DTYPES = {
     "bf16-true": torch.bfloat16,

@@ -19,7 +19,7 @@ from attnlab.attention.token_positions import TokenPositions
 from attnlab.model.block import Block
 from attnlab.model.initialization import initialize_parameters
 from attnlab.model.parametrization import Mup
-from attnlab.model.residual import DepthAttention
+from attnlab.model.residual import Connection
 
 
 @final
@@ -38,6 +38,25 @@ class Mlp(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, M] -> [B, T, M]."""
         return self.down(F.gelu(self.up(x), approximate=self.approximate))
+
+
+@final
+class ReluMlp(nn.Module):
+    """FFN down(relu(up(x)) ** power) with 2 * dim * width weights.
+
+    Power 1 is the FFN of Vaswani et al. 2017 (eq. 2), power 2 that of Primer (So et al. 2021, arXiv
+    2109.08668, §4.1).
+    """
+
+    def __init__(self, dim: int, width: int, bias: bool, power: int = 1) -> None:
+        super().__init__()
+        self.power = power
+        self.up = nn.Linear(dim, width, bias=bias)
+        self.down = ResidualProjection(width, dim, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T, M] -> [B, T, M]."""
+        return self.down(F.relu(self.up(x)) ** self.power)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -70,6 +89,9 @@ class SwiGlu(nn.Module):
         """[B, T, M] -> [B, T, M]."""
         gate, up = self.up(x).chunk(2, dim=-1)
         return self.down(self.activation(gate) * up)
+
+
+RESERVED_NAMES = ("loss", "best_loss", "lr", "accuracy")  # that runs record as train/NAME or val/NAME
 
 
 @final
@@ -154,7 +176,7 @@ class Transformer(nn.Module):
         qk_gain: Initial standard deviation of the entries of q and k for an input of unit RMS; None: their
             weights start with `init_std` like all others.
         parametrization: Scaling with the width; None is `standard`, which changes nothing.
-        residual: Makes the `DepthAttention` through which a part reads earlier outputs; None: their sum.
+        residual: Makes the `Connection` of a part to the residual stream; None: the sum of all outputs.
         values: Makes a table of values per token, which layers read like the values of the first layer.
         block: Wraps each mixer; None is a plain `Block`.
         embedding_scale: Factor of the embeddings.
@@ -179,7 +201,7 @@ class Transformer(nn.Module):
         seed: int,
         positions: nn.Module | None = None,
         parametrization: Mup | None = None,
-        residual: Callable[[int], DepthAttention] | None = None,
+        residual: Callable[[int], Connection] | None = None,
         values: Callable[..., ValueEmbedding] | None = None,
         block: Callable[..., Block] | None = None,
         embedding_scale: float = 1.0,
@@ -202,13 +224,17 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(vocab_size, dim)
         self.positions = positions
         self.values = values(vocab_size=vocab_size, dim=dim) if values else None
-        self.blocks: Any = nn.ModuleList(  # of Block; a ModuleList has no element type
+        blocks = [
             (block or Block)(make_mixer(layer), ffn(dim, ffn_width, bias), norm, dim, dropout, residual)
             for layer in range(n_layers)
-        )
-        _require_shared_writers([block.mixer for block in self.blocks])
-        _require_masks([block.mixer for block in self.blocks])
-        self.reads = residual(dim) if residual else None
+        ]
+        self.blocks: Any = nn.ModuleList(blocks)  # of Block; a ModuleList has no element type
+        mixers = [block.mixer for block in blocks]
+        _require_shared_writers(mixers)
+        _require_masks(mixers)
+        self.auxiliary_weights = _collect_auxiliary_weights(mixers)
+        connection = blocks[0].mixer_reads
+        self.reads = None if connection is None else connection.make_last_reader()
         self.norm = norm(dim)
         self.parametrization = parametrization
         if parametrization is None:
@@ -229,10 +255,16 @@ class Transformer(nn.Module):
         positions: Tensor | TokenPositions | None = None,
         mask: Mask | None = None,
         caches: Sequence[Cache] | None = None,
+        auxiliary_losses: dict[str, Tensor] | None = None,
     ) -> Tensor:
-        """Compute logits. `positions` default to 0..T-1, or continue from the caches (one per layer)."""
+        """Compute logits. `positions` default to 0..T-1, or continue from the caches (one per layer).
+
+        Layers add the losses of `auxiliary_weights` to `auxiliary_losses`; None computes none.
+        """
         return self.compute_logits(
-            self.compute_hidden(tokens_BT, positions=positions, mask=mask, caches=caches)
+            self.compute_hidden(
+                tokens_BT, positions=positions, mask=mask, caches=caches, auxiliary_losses=auxiliary_losses
+            )
         )
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
@@ -249,6 +281,7 @@ class Transformer(nn.Module):
         positions: Tensor | TokenPositions | None = None,
         mask: Mask | None = None,
         caches: Sequence[Cache] | None = None,
+        auxiliary_losses: dict[str, Tensor] | None = None,
     ) -> Tensor:
         """Compute the normalized last hidden states [B, T, M], the input of the output head."""
         x = self.embedding(tokens_BT)
@@ -267,11 +300,13 @@ class Transformer(nn.Module):
         if self.dropout:
             x = F.dropout(x, self.dropout, self.training)
         shared_tensors: SharedTensors = {} if self.values is None else {"values": self.values(tokens_BT)}
-        stream: Any = x if self.reads is None else [x]
+        stream: Any = x if self.reads is None else self.reads.begin(x)
         for layer, block in enumerate(self.blocks):
-            shared_argument = {"shared_tensors": shared_tensors} if block.uses_shared else {}
+            optional: dict[str, Any] = {"shared_tensors": shared_tensors} if block.uses_shared else {}
+            if block.has_auxiliary_losses:
+                optional["auxiliary_losses"] = auxiliary_losses
             cache = caches[layer] if caches else None
-            stream = block(stream, positions=token_positions, mask=mask, cache=cache, **shared_argument)
+            stream = block(stream, positions=token_positions, mask=mask, cache=cache, **optional)
         return self.norm(stream if self.reads is None else self.reads(stream))
 
     def state_size(self) -> int:
@@ -291,6 +326,18 @@ def _require_masks(mixers: Sequence[Any]) -> None:
                 f"model.attention.masks of layer {layer} is empty, so every token would see the tokens that "
                 "it predicts: add a mask, as in mask=causal, or set mask=full if that is intended"
             )
+
+
+def _collect_auxiliary_weights(mixers: Sequence[Any]) -> dict[str, float]:
+    """Map each auxiliary loss, summed over layers, to its weight in training."""
+    weights: dict[str, float] = {}
+    for mixer in mixers:
+        for name, weight in Capabilities.from_part(mixer).auxiliary_losses.items():
+            if name in RESERVED_NAMES:
+                raise ValueError(f"an auxiliary loss cannot be named {name}: runs record another value by it")
+            if weights.setdefault(name, weight) != weight:
+                raise ValueError(f"layers weight {name} by {weights[name]} and by {weight}: use one weight")
+    return weights
 
 
 def _require_shared_writers(mixers: Sequence[Any]) -> None:

@@ -15,6 +15,7 @@ from attnlab.report.schema import (
     PairedMean,
     Report,
     TradeoffPanel,
+    Verdict,
 )
 from attnlab.report.tables.arm_options import describe_arm_options
 from attnlab.report.tables.filled_answer import fill_answer_template, get_budget_number
@@ -39,6 +40,7 @@ from attnlab.report.verdicts.leakage_check import BY_DESIGN
 KV_CACHE_BYTES = "kv_bytes_per_token"
 SENTENCE_COSTS = (KV_CACHE_BYTES, "parameters", "flops_per_token")  # budget keys in the sentence
 COLUMN_COSTS = (KV_CACHE_BYTES, "carried_bytes", "decode_ms_per_token")  # trade-off keys in the arms table
+DEMONSTRATION_STEPS = 200  # fewer steps show no design at its best
 FACTOR_VERBS = {0.25: "quarters", 0.5: "halves", 2.0: "doubles"}
 
 
@@ -134,6 +136,28 @@ def build_arms_table(
     return [*header, *(append_unit(label, unit) for label, unit in labels)], rows
 
 
+def describe_short_training(report: Report) -> str:
+    """Describe training that is too short for a finding about any design; empty for longer training.
+
+    That is fewer than 200 steps, with those of a parent run, and less than one pass over the training text.
+    """
+    totals = list[float]()
+    for arm in report.experiment.arms:
+        tokens, batch, epochs = (
+            get_budget_number(row, arm) if (row := report.budget.find_row(key)) else None
+            for key in ("tokens", "batch_tokens", "epochs")
+        )
+        if not tokens or not batch:
+            continue  # the arm has no finished run, or trains nothing
+        if tokens / batch >= DEMONSTRATION_STEPS or (epochs or 0.0) >= 1:
+            return ""
+        totals.append(tokens / batch)
+    if not totals:
+        return ""
+    steps = format_number(round(max(totals)))
+    return f"Trained for {steps} steps: a demonstration of the report, not a finding about the designs."
+
+
 def get_primary_effects(report: Report) -> dict[str, Effect]:
     """Return each arm's effect in the experiment's metric."""
     return {row.arm: row for row in report.effects if row.primary}
@@ -195,6 +219,7 @@ def _build_arm(
     effect = next((row for row in effects if row.arm == arm), None)
     values = [*get_values_by_seed(effects, arm, report.experiment.baseline).values()]
     leakage = _find_leakage_note(report, arm)
+    untrained = _find_untrained_note(report, arm)
     has_result = (
         bool(values) if arm == report.experiment.baseline else bool(effect and effect.mean is not None)
     )
@@ -202,8 +227,8 @@ def _build_arm(
         arm=arm,
         options=options,
         result=average_seeds(values, is_proportion=any(row.is_proportion for row in effects)),
-        is_ranked=has_result and not leakage,
-        verdict=_format_arm_verdict(report, arm, effect, leakage),
+        is_ranked=has_result and not leakage and not untrained,
+        verdict=untrained or _format_arm_verdict(report, arm, effect, leakage),
         costs=[next((point.x for point in panel.points if point.arm == arm), None) for panel in panels],
     )
 
@@ -222,6 +247,12 @@ def _format_arm_verdict(report: Report, arm: str, effect: Effect | None, leakage
     if leakage and not effect.reasons:
         return f"{effect.verdict}; {leakage}"
     return format_effect_verdict(effect)
+
+
+def _find_untrained_note(report: Report, arm: str) -> str:
+    """Find the verdict of an untrained arm in a sweep without an experiment; empty for any other arm."""
+    cell = report.grid.find_cell(arm) if report.grid else None
+    return f"{cell.state}: {cell.reason}" if cell and cell.state == Verdict.UNTRAINED else ""
 
 
 def _find_leakage_note(report: Report, arm: str) -> str:
@@ -328,9 +359,13 @@ def _format_best_arms(report: Report, arms: Sequence[AnswerArm]) -> str:
     """Format the best arm with those whose paired 95% interval against it includes 0."""
     ranked = [row for row in arms if row.result.mean is not None and row.is_ranked]
     unranked = [row.arm for row in arms if row.result.mean is not None and not row.is_ranked]
-    notes = [f"not comparable: {', '.join(unranked)}"] if unranked else []
+    untrained = [arm for arm in unranked if _find_untrained_note(report, arm)]
+    incomparable = [arm for arm in unranked if arm not in untrained]
+    notes = [f"not comparable: {', '.join(incomparable)}"] if incomparable else []
+    notes += [f"{Verdict.UNTRAINED}: {', '.join(untrained)}"] if untrained else []
     if len(ranked) < 2:
-        return "".join(notes).capitalize()
+        text = "; ".join(notes)
+        return f"{text[:1].upper()}{text[1:]}"
     effects = [*get_primary_effects(report).values()]
     best, *others = ranked
     ties = [row.arm for row in others if not _is_distinguishable(effects, row.arm, best.arm, report)]

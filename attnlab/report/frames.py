@@ -1,29 +1,38 @@
 """Results as data frames, from a report's folder or from a folder of runs.
 
-A row per run, point, effect, claim, head or weight, in typed columns, with the axis values of its arm.
+A row per run, point, effect, claim, head or weight, in typed columns, with the axis values of its arm. In a
+notebook, `show_maps` and `show_curves` draw them as in a report.
 """
 
+import html
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnlab.errors import InvalidConfig, format_seeds, format_suggestions
+from attnlab.report.pages.explorer import render_explorer
+from attnlab.report.pages.html import render_curves_html
 from attnlab.report.pages.report_files import find_report
-from attnlab.report.report_builder import build_run_row
-from attnlab.report.schema import ClaimResult, Effect, RunRow, SeedRange, load_report
-from attnlab.report.tables.map_archive import get_layers, read_archive
+from attnlab.report.report_builder import build_run_row, summarize_experiment
+from attnlab.report.schema import ClaimResult, CurvesReport, Effect, RunRow, SeedRange, load_report
+from attnlab.report.tables.curves import build_curves, build_position_losses
+from attnlab.report.tables.map_archive import ARCHIVE_NAME, get_layers, list_archive_runs, read_archive
 from attnlab.report.tables.wording import describe_claim, find_claim_effect
-from attnlab.report.verdicts.results import Run, read_arrays
+from attnlab.report.verdicts.results import Run, SweepContext, SweepResults, read_arrays
 from attnlab.store import run_directories
+from attnlab.store.experiment_schema import Experiment
 
 Row = dict[str, Any]
+T = TypeVar("T")
 COLUMN_GROUPS = ("axes", "metrics", "budget", "memory", "speed")  # of a run; each key is a column
 CATEGORICAL_COLUMNS = (
     "arm",
@@ -60,7 +69,7 @@ def load(path: str | Path, frames: str = "pandas") -> "ResultFrames":
             installed.
     """
     to_frame = _select_converter(frames)
-    folder = Path(path)
+    folder = Path(path).expanduser()
     if folder.is_dir() and not (folder / "report.json").exists() and any(folder.glob("*/spec.json")):
         return StoreFrames(folder, to_frame)
     try:
@@ -69,12 +78,47 @@ def load(path: str | Path, frames: str = "pandas") -> "ResultFrames":
         raise InvalidConfig(str(error)) from error
 
 
+@dataclass(frozen=True)
+class NotebookPage:
+    """A page that a notebook shows in the cell, without a server.
+
+    It is in a frame of its own, so its styles, ids and scripts do not meet those of the notebook.
+    """
+
+    html: str
+    description: str
+    height: int  # pixels
+
+    def __repr__(self) -> str:
+        return self.description
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe srcdoc="{html.escape(self.html)}" title="{html.escape(self.description)}" '
+            f'sandbox="allow-scripts" style="width: 100%; height: {self.height}px; border: 0"></iframe>'
+        )
+
+
 class ResultFrames(ABC):
     """Frames over results, each built on first access."""
+
+    _kind: ClassVar[str]  # in error messages
 
     def __init__(self, path: Path, to_frame: Callable[[pa.Table], Any]) -> None:
         self.path = path
         self._to_frame = to_frame
+
+    if not TYPE_CHECKING:  # so that mypy still finds wrong names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError for a missing name, with the nearest ones."""
+            if hasattr(type(self), name):  # the property itself raised AttributeError
+                return object.__getattribute__(self, name)
+            raise AttributeError(self._describe_missing_name(name))
+
+    def _describe_missing_name(self, name: str) -> str:
+        known_names = [known for known in {*dir(type(self)), *vars(self)} if not known.startswith("_")]
+        return f"{self._kind} has no attribute {name!r}{format_suggestions(name, known_names)}"
 
     @cached_property
     def runs(self) -> Any:
@@ -94,6 +138,27 @@ class ResultFrames(ABC):
     def head_scores(self) -> Any:
         """A row per head and score: arm, seed, layer, head, the score's name, its value."""
         return self._to_frame(self._add_axes(self._read_head_scores()))
+
+    def show_maps(self, arm: str, seed: int | None = None) -> NotebookPage:
+        """Show the attention explorer of one run in a notebook: of its first seed with maps by default.
+
+        Raises:
+            KeyError: as `maps`.
+        """
+        if seed is None:
+            pairs = [*self._list_mapped_runs()]
+            seeds = [its_seed for name, its_seed in pairs if name == arm]
+            if not seeds:
+                raise KeyError(_describe_missing(self.path, arm, None, pairs))
+            seed = min(seeds)
+        arrays = self._read_maps(arm, seed)
+        page = render_explorer(arm, seed, arrays, *self._read_head_results(arm, seed))
+        return NotebookPage(page, f"Attention maps of {arm}, seed {seed}", 900)
+
+    def show_curves(self) -> NotebookPage:
+        """Show the learning curves in a notebook, of a report's primary metric or of the validation loss."""
+        report = self._build_curve_report()
+        return NotebookPage(render_curves_html(report), f"Learning curves of {report.experiment.name}", 560)
 
     def maps(self, arm: str, seed: int, step: int | None = None) -> Any:
         """A row per attention weight that the mask allows, of one run at a stored step: the last by default.
@@ -142,16 +207,41 @@ class ResultFrames(ABC):
     def _read_head_scores(self) -> Iterator[Row]: ...
 
     @abstractmethod
+    def _list_mapped_runs(self) -> Iterable[tuple[str, int]]:
+        """List the arms and seeds of the runs with attention maps."""
+
+    @abstractmethod
     def _read_maps(self, arm: str, seed: int) -> Mapping[str, Any]: ...
+
+    @abstractmethod
+    def _read_head_results(self, arm: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the head scores of a run and the agreement of its kernels, as in a run's result."""
+
+    @abstractmethod
+    def _build_curve_report(self) -> CurvesReport:
+        """Return the curves of all runs, with the experiment whose arms they are."""
 
 
 @final
 class ReportFrames(ResultFrames):
     """Frames over a report. `document` is its report.json, for everything that no frame has."""
 
+    _kind = "a report"
+
     def __init__(self, source: Path, to_frame: Callable[[pa.Table], Any]) -> None:
         super().__init__(source.parent, to_frame)
         self.document = load_report(source)
+
+    def __repr__(self) -> str:
+        experiment = self.document.experiment
+        runs = self.document.runs
+        verdicts = Counter(str(claim.verdict) for claim in self.document.verdict.claims)
+        return (
+            f"<report {self.path}: experiment {experiment.name}, arms {', '.join(experiment.arms)}, "
+            f"{len(runs)} runs ({sum(run.is_done for run in runs)} finished), "
+            f"seeds {format_seeds(run.seed for run in runs)}, "
+            f"verdicts {', '.join(f'{n} {name}' for name, n in verdicts.items()) or 'none'}>"
+        )
 
     @cached_property
     def effects(self) -> Any:
@@ -211,7 +301,7 @@ class ReportFrames(ResultFrames):
     def _read_curves(self) -> Iterator[Row]:
         file = self.path / "curves.parquet"
         if file.exists():
-            yield from pq.read_table(file).to_pylist()
+            yield from _read_file(file, pq.read_table).to_pylist()
             return
         curves = self.document.curves  # those on the page
         if curves is None:
@@ -227,19 +317,56 @@ class ReportFrames(ResultFrames):
             for run in score.runs:
                 yield from _iterate_heads(run.arm, run.seed, score.name, run.values)
 
-    @cached_property
-    def _archive(self) -> dict[tuple[str, int], dict[str, Any]]:
-        return read_archive(self.path / "attention.npz")
+    def _list_mapped_runs(self) -> Iterable[tuple[str, int]]:
+        return list_archive_runs(self.path / ARCHIVE_NAME)
 
     def _read_maps(self, arm: str, seed: int) -> Mapping[str, Any]:
-        if (arm, seed) not in self._archive:
-            raise KeyError(_describe_missing(self.path, arm, seed, self._archive))
-        return self._archive[arm, seed]
+        archive = read_archive(self.path / ARCHIVE_NAME, [(arm, seed)])
+        if not archive:
+            raise KeyError(_describe_missing(self.path, arm, seed, self._list_mapped_runs()))
+        return archive[arm, seed]
+
+    def _read_head_results(self, arm: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        heads = self.document.heads
+        rows = [
+            (score.name, run)
+            for score in (heads.scores if heads else ())
+            for run in score.runs
+            if (run.arm, run.seed) == (arm, seed)
+        ]
+        scores: dict[str, Any] = {name: run.values for name, run in rows}
+        scores["chance"] = {name: run.chance for name, run in rows if run.chance is not None}
+        kernels = [row for row in (heads.agreement if heads else ()) if row.arm == arm]
+        return scores, {
+            "max_abs_eager_fused": kernels[0].max_abs if kernels else None,
+            "note": "; ".join(kernels[0].notes) if kernels else None,
+        }
+
+    def _build_curve_report(self) -> CurvesReport:
+        return self.document
 
 
 @final
 class StoreFrames(ResultFrames):
     """Frames over a folder of runs, each under the arm and experiment that it was first trained for."""
+
+    _kind = "a folder of runs"
+
+    def __repr__(self) -> str:
+        experiments = sorted({experiment for _, experiment in self._stored_runs if experiment})
+        finished = sum(run.is_done for run, _ in self._stored_runs)
+        return (
+            f"<runs {self.path}: {len(self._stored_runs)} runs ({finished} finished), "
+            f"experiments {', '.join(experiments) or 'none'}>"
+        )
+
+    def _describe_missing_name(self, name: str) -> str:
+        if not name.startswith("_") and name in (*vars(ReportFrames), "document"):
+            return (
+                f"{self._kind} has no {name}: load the folder of a report, as in "
+                f"attnlab.load('reports/NAME').{name}"
+            )
+        return super()._describe_missing_name(name)
 
     @cached_property
     def _stored_runs(self) -> list[tuple[Run, str | None]]:
@@ -275,7 +402,7 @@ class StoreFrames(ResultFrames):
     def _read_curves(self) -> Iterator[Row]:
         for run, _ in self._stored_runs:
             file = self.path / run.id / "curves.parquet"
-            for point in pq.read_table(file).to_pylist() if file.exists() else ():
+            for point in _read_file(file, pq.read_table).to_pylist() if file.exists() else ():
                 yield {"arm": run.arm, "seed": run.seed, "id": run.id, **point}
 
     def _read_head_scores(self) -> Iterator[Row]:
@@ -284,31 +411,86 @@ class StoreFrames(ResultFrames):
                 for row in _iterate_heads(run.arm, run.seed, name, values):
                     yield {"id": run.id, **row}
 
-    def _read_maps(self, arm: str, seed: int) -> Mapping[str, Any]:
+    def _list_mapped_runs(self) -> Iterable[tuple[str, int]]:
         mapped = [run for run, _ in self._stored_runs if self._maps_path(run).exists()]
-        matching = [run for run in mapped if arm in (run.arm, run.id) and run.seed == seed]
+        return [(name, run.seed) for run in mapped for name in (run.arm, run.id)]
+
+    def _find_mapped_run(self, arm: str, seed: int) -> Run:
+        matching = [
+            run
+            for run, _ in self._stored_runs
+            if arm in (run.arm, run.id) and run.seed == seed and self._maps_path(run).exists()
+        ]
         if not matching:
-            pairs = [(name, run.seed) for run in mapped for name in (run.arm, run.id)]
-            raise KeyError(_describe_missing(self.path, arm, seed, pairs))
+            raise KeyError(_describe_missing(self.path, arm, seed, self._list_mapped_runs()))
         if len(matching) > 1:
             ids = ", ".join(run.id for run in matching)
             raise KeyError(f"{len(matching)} runs have maps of {arm}, seed {seed}: give the id of one: {ids}")
-        return read_arrays(self._maps_path(matching[0]))
+        return matching[0]
+
+    def _read_maps(self, arm: str, seed: int) -> Mapping[str, Any]:
+        return _read_file(self._maps_path(self._find_mapped_run(arm, seed)), read_arrays)
+
+    def _read_head_results(self, arm: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        result = self._find_mapped_run(arm, seed).result
+        return (result.head_scores, result.kernels) if result else ({}, {})
+
+    def _build_curve_report(self) -> CurvesReport:
+        """Name each run by its arm, or by its id where several runs have the same arm and seed."""
+        counts = Counter((run.arm, run.seed) for run, _ in self._stored_runs)
+        runs = []
+        for run, _ in self._stored_runs:
+            file = self.path / run.id / "curves.parquet"
+            label = run.arm if counts[run.arm, run.seed] == 1 else run.id
+            curves = _read_file(file, pq.read_table) if file.exists() else None
+            runs.append(replace(run, arm=label, curves=curves))
+        arms = [*dict.fromkeys(run.arm for run in runs)]
+        seeds = sorted({run.seed for run in runs})
+        metric = next(
+            (name for run in runs if run.result for name in run.result.estimate.metric_names or ()), ""
+        )
+        experiment = Experiment(
+            name=self.path.resolve().name, arms=arms, baseline=arms[0], seeds=seeds, metric=metric,
+            margin=0.0, margin_reason="",
+        )  # fmt: skip
+        sweep = SweepResults(SweepContext(experiment), runs)
+        summary = summarize_experiment(sweep).model_copy(update={"baseline": ""})  # runs are not compared
+        return CurvesReport(
+            experiment=summary,
+            runs=[*self._run_rows],
+            heads=None,
+            curves=build_curves(sweep, incomparable_arms=arms),
+            positions=build_position_losses(sweep),
+        )
 
     def _maps_path(self, run: Run) -> Path:
-        return self.path / run.id / "attention.npz"
+        return self.path / run.id / ARCHIVE_NAME
 
 
-def _describe_missing(path: Path, arm: str, seed: int, pairs: Iterable[tuple[str, int]]) -> str:
-    """The error message for an arm and a seed without maps, where `pairs` have some."""
+def _read_file(path: Path, reader: Callable[[Path], T]) -> T:
+    """Read a file of a run or report.
+
+    Raises:
+        InvalidConfig: it is damaged, or not a file.
+    """
+    try:
+        return reader(path)
+    except Exception as error:  # parquet, zip, zlib and numpy raise their own
+        raise InvalidConfig(
+            f"{path}: cannot be read ({' '.join(str(error).split())}): delete it, or run the command that "
+            "wrote it again"
+        ) from error
+
+
+def _describe_missing(path: Path, arm: str, seed: int | None, pairs: Iterable[tuple[str, int]]) -> str:
+    """The error message for an arm, and a seed of it, without maps, where `pairs` have some."""
     pairs = list(pairs)
     seeds = [its_seed for name, its_seed in pairs if name == arm]
+    seed_text = "" if seed is None else f", seed {seed}"
     if seeds:
-        return (
-            f"{path} has no maps of {arm}, seed {seed}: use one of its finished seeds: {format_seeds(seeds)}"
-        )
+        return f"{path} has no maps of {arm}{seed_text}: use one of its finished seeds: {format_seeds(seeds)}"
     arms = format_suggestions(arm, [name for name, _ in pairs])
-    return f"{path} has no maps of {arm}, seed {seed}{arms}: train its runs first, or name another arm"
+    return f"{path} has no maps of {arm}{seed_text}{arms}: train its runs first, or name another arm"
 
 
 def _get_training_column(row: Effect | ClaimResult) -> Row:

@@ -1,6 +1,5 @@
 """Types of ladder.json: the combined results of the sizes of a ladder."""
 
-import json
 from pathlib import Path
 from typing import Final, Literal
 
@@ -8,6 +7,7 @@ from pydantic import Field, ValidationError
 
 from attnlab.report.schema import Interval, MeanInterval, Verdict
 from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, FLIPS, GROWS, HOLDS, SHRINKS
+from attnlab.store.atomic_files import parse_json
 from attnlab.store.experiment_schema import LadderConfig
 from attnlab.store.run_schema import Direction, FrozenModel, convert_validation_error
 
@@ -227,7 +227,7 @@ def load_ladder(folder: Path) -> LadderReport:
     """
     source = folder / LADDER_FILE
     try:
-        document = json.loads(source.read_text("utf-8"))
+        document = parse_json(source.read_text("utf-8"))
         if document["schema"] != VERSION:
             raise ValueError(f"its schema is {document['schema']}, but this version reads {VERSION}")
         return LadderReport.model_validate(document)

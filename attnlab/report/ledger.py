@@ -6,6 +6,7 @@ reason of a claim come from the current experiment file (`tables/claim_sources.p
 corrected without new training.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -23,6 +24,7 @@ from attnlab.report.number_format import format_percent
 from attnlab.report.pages.html import build_environment, load_asset
 from attnlab.report.pages.report_files import write_atomically, write_index
 from attnlab.report.replications import ladder_page
+from attnlab.report.tables.source_links import find_bibliography, render_source_markdown
 from attnlab.report.tables.wording import CONFIDENCE_LEVEL
 
 REPORT_COMMAND = "python -m attnlab report"  # the command that generates both pages
@@ -109,7 +111,7 @@ def write_ledger(folder: Path) -> list[Path]:
                 f"{path}: not a ledger page of attnlab, and the ledger would overwrite it: move it away"
             )
     for path, content in pages.items():
-        write_atomically(path, content.encode())
+        write_atomically(path, content.encode(errors="backslashreplace"))  # names that are not UTF-8
     write_index(folder)
     return list(pages)
 
@@ -119,6 +121,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
     hypotheses = ledger.select_rows(identity=False)
     identities = ledger.select_rows(identity=True)
     false_positives = ledger.false_positive_rates
+    bibliography = find_bibliography(folder)
     parts = [
         HEADER.format(mark=REPORT_COMMAND, folder=folder.as_posix(), totals=format_totals(ledger)),
         HYPOTHESES_SECTION.format(
@@ -140,7 +143,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
                 (
                     *_build_claim_cells(row),
                     row.reason,
-                    *_build_source_cells(row),
+                    *_build_source_cells(row, bibliography),
                     _format_effect_cell(row),
                     row.decision_interval,
                     row.seeds,
@@ -150,13 +153,13 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
                 for row in hypotheses
             ],
         ),
-        *_build_disputed_section(hypotheses),
+        *_build_disputed_section(hypotheses, bibliography),
         *_build_conflicts_section(ledger),
         IDENTITIES_SECTION.format(tally=format_verdict_counts(identities)),
         _format_table(
             (*CLAIM_HEADERS, *SOURCE_HEADERS, "result", "seeds"),
             [
-                (*_build_claim_cells(row), *_build_source_cells(row), row.effect, row.seeds)
+                (*_build_claim_cells(row), *_build_source_cells(row, bibliography), row.effect, row.seeds)
                 for row in identities
             ],
         ),
@@ -186,15 +189,15 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
     return "\n".join(parts)
 
 
-def _build_disputed_section(ledger_rows: Sequence[LedgerRow]) -> list[str]:
+def _build_disputed_section(ledger_rows: Sequence[LedgerRow], bibliography: str) -> list[str]:
     """Build the claims that another source contradicts; empty if there are none."""
     rows = [
         (
             *(
                 _format_report_link(row),
                 row.says,
-                f"{'; '.join(row.sources)}: {row.source_says}",
-                row.conflicting_source,
+                f"{_format_source(row, bibliography)}: {row.source_says}",
+                f"{render_source_markdown(row.conflicting_source, bibliography)}: {row.conflicting_says}",
             ),
             *(row.verdict, _format_effect_cell(row), row.ladder_verdict),
         )
@@ -209,7 +212,7 @@ def _build_conflicts_section(ledger: Ledger) -> list[str]:
     """Build the pairs of reports that differ on the same arms; empty if there are none."""
     rows = list[tuple[str, ...]]()
     for name, conflict in ledger.conflicts:
-        links = (f"[{folder}]({quote(folder)}/report.md)" for folder in (name, conflict.folder))
+        links = (f"[{folder}]({quote(os.fsencode(folder))}/report.md)" for folder in (name, conflict.folder))
         rows += [("report", *links)]
         rows += [(row.label, row.here, row.there) for row in (*conflict.results, *conflict.settings)]
     return [CONFLICTS_SECTION, _format_table(CONFLICT_HEADERS, rows)] if rows else []
@@ -223,10 +226,14 @@ def _build_claim_cells(row: LedgerRow) -> tuple[str, ...]:
     return _format_report_link(row), row.says, row.comparison
 
 
-def _build_source_cells(row: LedgerRow) -> tuple[str, ...]:
+def _format_source(row: LedgerRow, bibliography: str) -> str:
+    return render_source_markdown("; ".join(row.sources), bibliography)
+
+
+def _build_source_cells(row: LedgerRow, bibliography: str) -> tuple[str, ...]:
     verdict = row.verdict + (f" on {row.corpus}" if row.corpus else "")
     verdict += " (exploratory)" if row.exploratory else ""
-    return "; ".join(row.sources), row.source_says, verdict
+    return _format_source(row, bibliography), row.source_says, verdict
 
 
 def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -253,6 +260,7 @@ def render_ledger_html(ledger: Ledger, folder: Path) -> str:
         .render(
             ledger=ledger,
             totals=format_totals(ledger),
+            bibliography=find_bibliography(folder),
             tally=format_verdict_counts,
             level=format_percent(CONFIDENCE_LEVEL),
             mark=REPORT_COMMAND,

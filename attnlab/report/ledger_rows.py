@@ -1,5 +1,6 @@
 """Rows of the ledger: one per claim, the cost of each report, and false-positive rates of the rules."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,7 +48,8 @@ class LedgerRow:
     reason: str
     sources: tuple[str, ...]
     source_says: str
-    conflicting_source: str  # a source with the opposite finding, and the finding; empty if none is known
+    conflicting_source: str  # a source with the opposite finding; empty if none is known
+    conflicting_says: str
     verdict: str
     corpus: str  # the corpus of the verdict, where the experiment has several; else empty
     exploratory: bool
@@ -114,7 +116,7 @@ def load_ledger(
         )
     all_reports = {source.parent.name: load_reworded_report(source) for source in sources}
     reports = {
-        quote(name): report
+        quote(os.fsencode(name)): report
         for name, report in all_reports.items()
         if not report.replication or name == report.replication.combined_report
     }
@@ -155,7 +157,8 @@ def _build_row(
         reason=citation.reason or NONE,
         sources=tuple(source.strip() for source in (citation.source or NONE).split(";")),
         source_says=citation.source_says or NONE,
-        conflicting_source=": ".join(filter(None, (citation.other_source, citation.other_says))),
+        conflicting_source=citation.other_source or "",
+        conflicting_says=citation.other_says or NONE,
         verdict=claim.verdict,
         corpus=report.replication.name if report.replication and report.corpora else "",
         exploratory=claim.exploratory,

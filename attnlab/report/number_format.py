@@ -1,5 +1,6 @@
 """Number formatting shared by HTML and Markdown, so that both print the same digits."""
 
+import re
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -8,6 +9,7 @@ from attnlab.report.schema import HeadScore
 from attnlab.store.guards.preregistrations import Preregistration
 
 MINUS = "\N{MINUS SIGN}"
+NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 INFINITY = "\N{INFINITY}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 NONE = "\N{EN DASH}"  # not measured, or no such thing
@@ -71,8 +73,15 @@ def render_bounds(
     """Render an interval for the page."""
     if low is None or high is None:
         return escape(NONE)
-    return Markup("[{}, {}]").format(
-        render_number(low, digits, sign=sign), render_number(high, digits, sign=sign)
+    return Markup("[{},{}{}]").format(
+        render_number(low, digits, sign=sign), NO_BREAK_SPACE, render_number(high, digits, sign=sign)
+    )
+
+
+def keep_intervals_whole(text: str) -> str:
+    """Replace the blanks inside intervals by no-break spaces: a narrow column breaks no interval."""
+    return re.sub(
+        r"[\[(][^\[\]()]*, [^\[\]()]*[\])]", lambda match: match[0].replace(" ", NO_BREAK_SPACE), text
     )
 
 
@@ -101,13 +110,21 @@ def format_compute_amount(text: str) -> str:
     return text.replace(" % of training", "% of training compute")
 
 
-def format_preregistration(preregistration: Preregistration) -> str:
-    """Format the cited preregistration, and the number of pairs finished before it."""
+def format_preregistration(preregistration: Preregistration, *, is_changed: bool) -> str:
+    """Format the cited preregistration, and the number of pairs finished before it.
+
+    Args:
+        is_changed: Whether its terms deviate from an earlier preregistration or from the experiment file.
+    """
     subject = (
         f"{preregistration.experiment}, size {preregistration.size}"
         if preregistration.size
         else preregistration.experiment
     )
     entry = f"entry {preregistration.hash[:16]} of declarations.jsonl"
-    before = f"{preregistration.known_pairs or 'None'} of {preregistration.pairs} pairs of runs"
-    return f"Preregistered on {preregistration.time} ({entry}, {subject}). {before} had finished by then."
+    verb = "These changed terms were logged" if is_changed else "Preregistered"
+    finished = f"{preregistration.known_pairs or 'none'} of {preregistration.pairs}"
+    return (
+        f"{verb} on {preregistration.time} ({entry}, {subject}). Of all planned pairs of runs (the two arms "
+        f"of a comparison at one seed), {finished} had finished by then."
+    )

@@ -25,6 +25,7 @@ from attnlab.report.schema import (
 from attnlab.report.tables.condition_tables import build_condition_tables
 from attnlab.report.tables.config_diff import NON_DESIGN_KEYS, build_config_diff, build_reproduce_section
 from attnlab.report.tables.curves import build_curves, build_position_losses
+from attnlab.report.tables.grid_section import build_grid_section
 from attnlab.report.tables.head_scores import build_heads_section
 from attnlab.report.tables.steps_to_threshold import build_threshold_tables
 from attnlab.report.tables.text.samples import build_samples
@@ -32,7 +33,12 @@ from attnlab.report.tables.text.token_category_losses import build_token_categor
 from attnlab.report.tables.tradeoff import build_tradeoff_panels
 from attnlab.report.verdicts import comparability, leakage_check
 from attnlab.report.verdicts.budget_check import build_budget_check, describe_repeated_epochs
-from attnlab.report.verdicts.claim_results import build_claim_results, build_claim_statuses, format_headline
+from attnlab.report.verdicts.claim_results import (
+    MARGIN_OVERRIDDEN,
+    build_claim_results,
+    build_claim_statuses,
+    format_headline,
+)
 from attnlab.report.verdicts.effects import build_effects, list_metrics
 from attnlab.report.verdicts.environment import describe_broken_files, describe_mixed_environments
 from attnlab.report.verdicts.failures import build_failures, describe_lost_runs, find_deviations
@@ -96,6 +102,7 @@ def build_report(
         runs=[build_run_row(run, sweep) for run in sweep.planned_runs],
         warnings=collect_warnings(sweep, budget_check, has_preregistration=deviations is not None),
         preregistration=None,
+        grid=build_grid_section(sweep, budget_check),
     )
     rounded = Report.model_validate(to_plain_json(report.to_dict()))
     # the preregistration keeps every digit, because its hash covers them
@@ -105,6 +112,8 @@ def build_report(
 def summarize_experiment(sweep: SweepResults) -> ExperimentSummary:
     """Summarize the experiment for the top of a report, with its margin in the metric's unit."""
     settings = sweep.experiment.to_dict()
+    if sweep.is_overridden("margin") and not sweep.is_overridden("margin_reason"):
+        settings["margin_reason"] = MARGIN_OVERRIDDEN
     return ExperimentSummary(
         **{key: settings[key] for key in Experiment.list_summary_keys()}
         | {"margin": sweep.margin, "margin_text": format_margin(sweep)}
@@ -119,11 +128,12 @@ def compute_claim_statuses(context: SweepContext, runs: list[Run]) -> list[Claim
 
 def _describe_unfinished_runs(sweep: SweepResults) -> list[str]:
     """Describe the runs still to come, if the report is written before they finish."""
-    finished = sum(run.is_done for run in sweep.planned_runs)
-    planned = len(sweep.planned_runs)
-    if not sweep.context.is_running or finished == planned:
-        return []
-    return [f"Preliminary report: {finished} of {planned} runs have finished, so verdicts may change."]
+    work_left = sweep.context.work_left
+    return (
+        [f"Preliminary report, verdicts may change. {work_left[0].upper()}{work_left[1:]}."]
+        if work_left
+        else []
+    )
 
 
 def _list_incomparable_pairs(

@@ -12,11 +12,16 @@ from attnlab.config import CONF
 from attnlab.report import ledger
 from attnlab.report.ladder_schema import LADDER_FILE
 from attnlab.report.pages.index import find_report_sources
-from attnlab.report.pages.report_files import load_conflicts, render_report_files, write_index
+from attnlab.report.pages.report_files import (
+    load_conflicts,
+    name_edited_report,
+    render_report_files,
+    write_index,
+)
 from attnlab.report.replications.ladder_page import render_ladder_files
 from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.map_archive import ARCHIVE_NAME
-from attnlab.store.atomic_files import read_json, write_json
+from attnlab.store.atomic_files import read_json_object, write_json
 
 RENDERED_FILES = {
     "report.json": ("report.html", "report.md", "runs.csv"),
@@ -25,15 +30,15 @@ RENDERED_FILES = {
 DIGESTS_FILE = ".rendered.json"  # report folder -> digest of its page's sources
 
 
-def render_folder(folder: Path) -> Iterator[tuple[int, int, str]]:
+def render_folder(folder: Path) -> Iterator[tuple[int, int, str, str]]:
     """Render every report and ladder below a folder, then its index and ledger.
 
     A page whose sources (the report, its attention maps, its conflicts with other reports, the experiment
     files, attnlab's code) have not changed since it was rendered is unchanged.
 
     Yields:
-        The number of pages done and of all pages, and a message about the last one: empty where it was
-            rendered.
+        The number of pages done and of all pages, the folder of the last one, and a message about it: empty
+            where it was rendered. The first item counts the unchanged pages and names no folder.
 
     Raises:
         ValueError: the ledger cannot be written; all pages exist.
@@ -41,7 +46,7 @@ def render_folder(folder: Path) -> Iterator[tuple[int, int, str]]:
     sources = find_report_sources(folder)
     cache = folder / DIGESTS_FILE
     code = _digest_code()
-    rendered_digests = read_json(cache) or {}
+    rendered_digests = read_json_object(cache)
     conflicts = load_conflicts(folder)
     digests = {
         source: _digest_sources(source, f"{code} {conflicts.get(source.parent.name)}") for source in sources
@@ -53,7 +58,7 @@ def render_folder(folder: Path) -> Iterator[tuple[int, int, str]]:
         or not all((source.parent / name).is_file() for name in RENDERED_FILES[source.name])
     ]
     done = len(sources) - len(outdated)
-    yield done, len(sources), ""
+    yield done, len(sources), "", ""
     if outdated:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(min(len(outdated), os.cpu_count() or 1), mp_context=spawn) as pool:
@@ -71,7 +76,7 @@ def render_folder(folder: Path) -> Iterator[tuple[int, int, str]]:
                     if error is None:
                         rendered_digests[source.parent.name] = digests[source]
                         write_json(cache, dict(sorted(rendered_digests.items())))
-                    yield done, len(sources), str(error or "")
+                    yield done, len(sources), source.parent.name, str(error or "")
             finally:
                 pool.shutdown(cancel_futures=True)
     try:
@@ -82,15 +87,11 @@ def render_folder(folder: Path) -> Iterator[tuple[int, int, str]]:
 
 
 def _render_page(source: Path, conflicts: Sequence[Conflict]) -> None:
-    try:
+    with name_edited_report(source):
         if source.name == LADDER_FILE:
             render_ladder_files(source.parent)
         else:
             render_report_files(source, conflicts)
-    except (KeyError, IndexError, TypeError) as error:  # a foreign or edited file
-        raise ValueError(
-            f"{source}: cannot be rendered ({type(error).__name__}: {error}); run its command again"
-        ) from error
 
 
 def _digest_sources(source: Path, other_sources: str) -> str:

@@ -4,13 +4,14 @@
 A report of another version is an error: it is never converted by guesswork.
 """
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, PlainSerializer, ValidationError
 
+from attnlab.report.grid_schema import Decimals, GridSection
+from attnlab.store.atomic_files import parse_json
 from attnlab.store.experiment_schema import InterimSchedule, LadderConfig, Relation, RelationField
 from attnlab.store.guards.preregistrations import Preregistration
 from attnlab.store.run_schema import (
@@ -242,7 +243,7 @@ class ClaimResult(PreregisteredClaim, Sensitivity):
     planned: int | None
     interim_analyses: InterimAnalyses | None
     training_equivalent: TrainingEquivalent | None
-    digits: int
+    digits: Decimals
     decision: Decision
     interval: ConfidenceInterval | None
     required_seeds: RequiredSeeds | None
@@ -286,7 +287,7 @@ class Effect(Sensitivity, Interval):
     margin: float | None
     n: int
     planned: int
-    digits: int
+    digits: Decimals
     mean: float | None
     sd: float | None
     level: float
@@ -380,7 +381,7 @@ class CorpusArms(FrozenModel):
 
 
 class CorpusClaim(Interval):
-    """Verdict and effect of a claim on one corpus."""
+    """Verdict and effect of a claim on one corpus; `decision` is the deciding interval with its level."""
 
     corpus: str
     title: str
@@ -388,8 +389,9 @@ class CorpusClaim(Interval):
     compare: Compare
     effect: float | None
     unit: str
-    digits: int
+    digits: Decimals
     training_equivalent: TrainingEquivalent | None
+    decision: str = ""
 
 
 class CorpusClaims(FrozenModel):
@@ -600,7 +602,7 @@ class TradeoffPanel(FrozenModel):
     key: str
     label: str
     unit: str
-    digits: int
+    digits: Decimals
     lower_is_better: bool
     note: str
     points: list[TradeoffPoint]
@@ -1018,7 +1020,14 @@ class HeadsReport(FrozenModel):
     heads: HeadsSection | None
 
 
-class Report(HeadsReport):
+class CurvesReport(HeadsReport):
+    """The part of a report that shows heads and curves."""
+
+    curves: CurvesSection | None
+    positions: PositionLosses | None
+
+
+class Report(CurvesReport):
     """Content of report.json."""
 
     version: Literal[10] = Field(REPORT_VERSION, alias="schema")
@@ -1030,8 +1039,6 @@ class Report(HeadsReport):
     compute_calibration: CalibrationSection | None
     effects: list[Effect]
     tradeoff: list[TradeoffPanel]
-    curves: CurvesSection | None
-    positions: PositionLosses | None
     length: list[ConditionTable]
     steps_to_threshold: list[StepsToThresholdTable]
     text: RunningTextSection | None
@@ -1041,6 +1048,12 @@ class Report(HeadsReport):
     timing: TimingResult | None
     warnings: list[str]
     preregistration: Preregistration | None
+    grid: GridSection | None = None  # of a sweep without an experiment
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of report.json; the report of an experiment has no key `grid`."""
+        document = super().to_dict()
+        return document if self.grid else {key: value for key, value in document.items() if key != "grid"}
 
     @property
     def title(self) -> str:
@@ -1067,7 +1080,7 @@ def load_report(path: Path) -> Report:
         ValueError: the file is no report, is incomplete, or has another version.
     """
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = parse_json(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: cannot be read as a report: {error}; run its command again") from error
     if not isinstance(document, dict) or "schema" not in document or "verdict" not in document:

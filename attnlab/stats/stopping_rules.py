@@ -7,6 +7,7 @@ analyses hold simultaneously, so the interval at any stopping point may be read 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Protocol, final
 
 from scipy import special
@@ -84,6 +85,11 @@ class AnytimeValid:
         x = t * t / (n - 1)
         gain = -n / 2 * math.log((1 - 1 / r) / (1 + x) + 1 / r) - math.log(r) / 2
         return min(1.0, math.exp(-gain) / 2)
+
+
+def count_min_seeds(rule: StoppingRule, level: float = 0.025) -> int:
+    """The least number of seeds at which a one-sided test at `level` may reject, so that an interval ends."""
+    return next(n for n in count(2) if math.isfinite(rule.critical_value(n, level)))
 
 
 def list_stopping_rules(looks: Sequence[int] | str | None, seeds: int) -> list[tuple[int, StoppingRule]]:

@@ -131,6 +131,24 @@ def read_json(path: Path) -> Any | None:
     if describe_special_file(path):
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return parse_json(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the parsed object; empty if `read_json` returns None or another value."""
+    content = read_json(path)
+    return content if isinstance(content, dict) else {}
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON that may come from elsewhere.
+
+    Raises:
+        ValueError: It is invalid, or nested too deeply for Python's parser.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error

@@ -249,6 +249,35 @@ def format_repetition_warning(epochs_by_arm: Mapping[str, float | None]) -> str 
     )
 
 
+def format_head_count_warning(models: Iterable[Mapping[str, Any]]) -> str | None:
+    """Return a warning if models under `mup` differ in their number of heads without a `base_head_dim`.
+
+    `models` are resolved `model` configs of one command; one at the base width counts with any
+    parametrization.
+    """
+    models = list(models)
+    parametrizations = [model.get("parametrization") or {} for model in models]
+    base_dims = {
+        parametrization["base_dim"]
+        for parametrization in parametrizations
+        if "base_dim" in parametrization and parametrization.get("base_head_dim") is None
+    }
+    for base_dim in sorted(base_dims):
+        counts = {
+            n_heads
+            for model, parametrization in zip(models, parametrizations, strict=True)
+            if base_dim in (parametrization.get("base_dim"), model.get("dim"))
+            and (n_heads := ((model.get("attention") or {}).get("heads") or {}).get("n_heads"))
+        }
+        if len(counts) > 1:
+            return (
+                f"models under parametrization=mup have {min(counts)} to {max(counts)} heads, but "
+                "model.parametrization.base_head_dim=null means that all have as many as the base: set "
+                "model.parametrization.base_head_dim to the features per head of the base model"
+            )
+    return None
+
+
 def format_epochs(number: float) -> str:
     """Format a number of epochs: 0.98, 7.1, 1,800."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"

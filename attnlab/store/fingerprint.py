@@ -20,12 +20,15 @@ from attnlab.store.experiment_schema import Experiment
 from attnlab.store.run_schema import RunEstimate
 from attnlab.store.source_digests import hash_sources
 
+# These feed interpolations only; the resolved values are hashed.
+INTERPOLATED_KEYS = frozenset({"model.n_heads", "model.window"})
 EXCLUDED_KEYS = frozenset(
     {
         *Experiment.list_keys(), "paths", "logger", "sweep", "hydra", "launcher", "id", "use",
-        "model.n_heads",  # feeds interpolations only; the resolved values are hashed
+        *INTERPOLATED_KEYS,
         "data.num_workers", "data.workers", "data.pin_memory", "data.persistent_workers",
         "data.prefetch_factor", "data.cache", "data.folder", "data.path",  # the content is hashed
+        "data.validation_path", "data.validation_split", "data.text_key", "data.normalize",  # so is it here
         "data.max_epochs",  # only rejects runs
         "measure.timing", "trainer.profiler", "trainer.log_every_n_steps", "trainer.detect_anomaly",
     }
@@ -160,8 +163,8 @@ def strip_seeds(config: Mapping[str, Any]) -> Any:
 
 
 _UNHASHED_GROUPS = ("paths", "logger", "sweep", "hydra", "launcher")
-# Error messages about derived values name model.n_heads, and these values are hashed.
-_UNHASHED_KEYS = {key for key in EXCLUDED_KEYS if "." in key} - {"model.n_heads"}
+# Error messages about derived values name interpolated keys, and these values are hashed.
+_UNHASHED_KEYS = {key for key in EXCLUDED_KEYS if "." in key} - INTERPOLATED_KEYS
 
 
 def find_unhashed_key(message: str) -> str | None:

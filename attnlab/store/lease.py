@@ -20,7 +20,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from attnlab.store.atomic_files import owner_checks, read_json, replace_atomically
+from attnlab.store.atomic_files import owner_checks, read_json, read_json_object, replace_atomically
 
 TAKEN_OVER_EXIT_CODE = 75  # of a process that lost its lease; it records nothing
 HEARTBEAT_SECONDS = 10.0
@@ -61,11 +61,12 @@ def hold_lease(folder: Path, timeout_seconds: float = float("inf")) -> Iterator[
 
 def is_held_on_other_host(folder: Path) -> bool:
     """Whether another host seems to train the run; for observers."""
-    owner = read_json(folder / "owner.json")
+    owner = read_json_object(folder / "owner.json")
+    heartbeat = owner.get("time")
     return (
-        isinstance(owner, dict)
+        isinstance(heartbeat, int | float)
         and owner.get("host") != HOST
-        and abs(time.time() - float(owner.get("time") or 0)) < OBSERVER_STALE_SECONDS
+        and abs(time.time() - heartbeat) < OBSERVER_STALE_SECONDS
     )
 
 
@@ -77,10 +78,10 @@ def _acquire_lease(path: Path, token: str, *, wait_forever: bool) -> None:
             _create_owner_file(path, token)
             return
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             text = ""
-        if _parse_host(text) == HOST:  # left by a dead process: this process has the lock
+        if read_json_object(path).get("host") == HOST:  # left by a dead process: this process has the lock
             _replace_owner_file(path, token)
             return
         if text != last_text:
@@ -124,8 +125,8 @@ def _exit_if_taken_over(path: Path, token: str, temporary: Path | None = None) -
 
 def describe_owner(folder: Path) -> str:
     """Describe the lease holder of a run folder: host and process id."""
-    owner = read_json(folder / "owner.json")
-    return f"{owner.get('host')}, pid {owner.get('pid')}" if isinstance(owner, dict) else "another process"
+    owner = read_json_object(folder / "owner.json")
+    return f"{owner.get('host')}, pid {owner.get('pid')}" if owner else "another process"
 
 
 def _create_owner_file(path: Path, token: str) -> None:
@@ -147,12 +148,5 @@ def _format_owner(token: str) -> str:
     return json.dumps({"host": HOST, "pid": os.getpid(), "time": time.time(), "token": token})
 
 
-def _parse_host(text: str) -> str | None:
-    with suppress(ValueError):
-        return str(json.loads(text)["host"])
-    return None
-
-
 def _read_token(path: Path) -> str | None:
-    owner = read_json(path)
-    return owner.get("token") if isinstance(owner, dict) else None
+    return read_json_object(path).get("token")

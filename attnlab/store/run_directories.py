@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from attnlab.errors import InvalidConfig
-from attnlab.store.atomic_files import read_json, write_json
+from attnlab.errors import InvalidConfig, describe_path_error
+from attnlab.store.atomic_files import read_json, read_json_object, write_json
 from attnlab.store.guards import digests
 from attnlab.store.run_schema import (
     Failure,
@@ -52,9 +52,18 @@ def load_edited_result(folder: Path) -> tuple[RunResult | None, list[str]]:
         return None, []
 
 
+def _read_document(path: Path) -> Any | None:
+    try:
+        return read_json(path)
+    except OSError as error:
+        if (message := describe_path_error(error)) is None:
+            raise
+        raise InvalidConfig(message) from error
+
+
 def _read_run_result(folder: Path) -> RunResult | str:
     path = folder / "run.json"
-    content = read_json(path)
+    content = _read_document(path)
     if not isinstance(content, dict):
         return f"{path} is missing or truncated"
     require_current_version(content, path)
@@ -78,10 +87,10 @@ def load_run_config(folder: Path) -> RunConfig:
     """Load the config of a run, as written before launch.
 
     Raises:
-        InvalidConfig: spec.json is missing, truncated, invalid, or of another schema version.
+        InvalidConfig: spec.json is missing, not a file, truncated, invalid, or of another schema version.
     """
     path = folder / "spec.json"
-    content = read_json(path)
+    content = _read_document(path)
     if not isinstance(content, dict):
         raise InvalidConfig(f"{path} is missing or truncated: run the experiment's command again")
     require_current_version(content, path)
@@ -123,7 +132,8 @@ def write_run_result(folder: Path, run_result: RunResult) -> None:
 
 def read_batch_split(folder: Path) -> int:
     """Return the number of micro-batches per batch; 1 unless the memory limit required more."""
-    return int(((read_json(folder / "spec.json") or {}).get("use") or {}).get("split", 1))
+    use = read_json_object(folder / "spec.json").get("use")
+    return int(use.get("split", 1)) if isinstance(use, dict) else 1
 
 
 def read_progress(folder: Path) -> dict[str, Any]:
@@ -131,8 +141,7 @@ def read_progress(folder: Path) -> dict[str, Any]:
 
     The keys are step, max_steps, loss, time, timed_steps and timed_seconds; empty before the first step.
     """
-    content = read_json(folder / "progress.json")
-    return content if isinstance(content, dict) else {}
+    return read_json_object(folder / "progress.json")
 
 
 def read_log_tail(folder: Path, lines: int = 20) -> list[str]:

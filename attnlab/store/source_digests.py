@@ -12,9 +12,11 @@ import sysconfig
 import tokenize
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.machinery import PathFinder
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
+from zipimport import zipimporter
 
+SourceLoader = SourceFileLoader | zipimporter
 _IGNORED_TOKENS = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
 _LAYOUT_TOKENS = {tokenize.NEWLINE: "\n", tokenize.INDENT: "\x01", tokenize.DEDENT: "\x02"}
 
@@ -30,15 +32,16 @@ def hash_sources(names: Iterable[str], excluded_packages: Iterable[str] = ()) ->
     queue = [(name, True) for name in names]
     while queue:
         name, is_root = queue.pop()
-        for module, file in _find_modules(name, tuple(sys.path)):
+        for module, file, loader in _find_modules(name, tuple(sys.path)):
             if (
                 module in digests
                 or module == "attnlab"
                 or (not is_root and _is_under(module, excluded_packages))
             ):
                 continue
+            on_disk = file if file.exists() else next(parent for parent in file.parents if parent.exists())
             digests[module], imports = _parse_module(
-                file, file.stat().st_mtime_ns, module, file.name == "__init__.py"
+                file, loader, on_disk.stat().st_mtime_ns, module, file.name == "__init__.py"
             )
             queue += [(imported, False) for imported in imports]
     return dict(sorted(digests.items()))
@@ -85,12 +88,15 @@ def _is_under(module: str, roots: Iterable[str]) -> bool:
 
 
 @cache
-def _find_modules(name: str, _path: tuple[str, ...]) -> tuple[tuple[str, Path], ...]:
-    """Return the modules that importing a dotted name runs, packages first; an attribute ends the path."""
+def _find_modules(name: str, _path: tuple[str, ...]) -> tuple[tuple[str, Path, SourceLoader], ...]:
+    """Return the modules that importing a dotted name runs, packages first; an attribute ends the path.
+
+    The file of a module in a zip archive is the archive's path followed by the path inside.
+    """
     return tuple(_iterate_modules(name))
 
 
-def _iterate_modules(name: str) -> Iterator[tuple[str, Path]]:
+def _iterate_modules(name: str) -> Iterator[tuple[str, Path, SourceLoader]]:
     path: list[str] | None = None
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
@@ -98,11 +104,11 @@ def _iterate_modules(name: str) -> Iterator[tuple[str, Path]]:
         spec = PathFinder.find_spec(module, path)
         if spec is None:
             return
-        if spec.has_location and spec.origin and spec.origin.endswith(".py"):
+        if isinstance(spec.loader, SourceLoader) and spec.origin and spec.origin.endswith(".py"):
             file = Path(spec.origin)
             if depth == 1 and parts[0] != "attnlab" and not _is_user_file(file):
                 return
-            yield module, file
+            yield module, file, spec.loader
         if spec.submodule_search_locations is None:
             return
         path = list(spec.submodule_search_locations)
@@ -116,9 +122,11 @@ def _is_user_file(file: Path) -> bool:
 
 
 @cache
-def _parse_module(file: Path, _modified: int, module: str, is_package: bool) -> tuple[str, tuple[str, ...]]:
+def _parse_module(
+    file: Path, loader: SourceLoader, _modified: int, module: str, is_package: bool
+) -> tuple[str, tuple[str, ...]]:
     """Return the digest of a file and its imports; bytes are hashed if it does not parse as Python."""
-    raw = file.read_bytes().replace(b"\r\n", b"\n")
+    raw = loader.get_data(str(file)).replace(b"\r\n", b"\n")
     try:
         text = raw.decode()
         tree = ast.parse(text)

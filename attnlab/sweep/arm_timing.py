@@ -8,7 +8,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,12 +26,17 @@ from attnlab.sweep.plan.trainer import get_trainer_name, load_trainer
 from attnlab.sweep.slow_notice import notify_if_slow
 
 MEASURE_MODULE = "attnlab.measure.step_timing"
+TITLE = "timing the arms, one at a time"
 _WRONG_DEVICE = 3  # exit status: the runs were trained on another kind of device
 
 
-@notify_if_slow("timing the arms, one at a time")
+@notify_if_slow(TITLE)
 def measure_arm_times(
-    folders: dict[str, Path], device_kind: str, context: Context | None, user_targets: Sequence[str] = ()
+    folders: dict[str, Path],
+    device_kind: str,
+    context: Context | None,
+    user_targets: Sequence[str] = (),
+    announce: Callable[[str], None] = lambda line: None,
 ) -> tuple[TimingResult | None, str]:
     """Return the arms' step times, cached or measured now, and a note with the reason if there are none.
 
@@ -40,6 +45,7 @@ def measure_arm_times(
         device_kind: the device that the runs were planned for; "cpu", or a GPU's name.
         context: fork server of the timing process; None starts a new interpreter.
         user_targets: names outside attnlab that the command composed; stored configs may name no others.
+        announce: prints a line before a measurement.
     """
     if len(folders) < 2:
         return None, "timing needs two arms with a finished run"
@@ -59,6 +65,7 @@ def measure_arm_times(
         if device_kind != "cpu"
         else worker_slots.WorkerSlot(0, None, 1)
     )  # one thread, as each run had
+    announce(TITLE)
     process = worker_slots.start_child(slot, context, __name__, arguments, log)
     try:
         while process.poll_exit_code() is None:

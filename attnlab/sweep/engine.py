@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,14 @@ from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.arm_timing import measure_arm_times
 from attnlab.sweep.execute import logger_sync, submission, worker_slots
 from attnlab.sweep.execute.process_control import INTERRUPTED, TERMINATED, SigtermExit, raise_on_sigterm
+from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.plan import fork_server, invariants_gate
 from attnlab.sweep.plan.checker import Checker
 from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.plan import Plan, extend_plans, plan_command
 from attnlab.sweep.plan.provenance import get_git_state
 from attnlab.sweep.plan.trainer import get_trainer_name
-from attnlab.sweep.status import interim_status
+from attnlab.sweep.status import interim_status, work_left
 from attnlab.training.loggers import logger_notes
 
 FAILED = submission.FAILED
@@ -96,24 +98,38 @@ class _Sweep:
     reference_files: list[Path] = field(default_factory=list)  # per plan: references to its runs
     preregistrations: dict[int, Preregistration] = field(default_factory=dict)  # by index of the plan
     command_line: list[str] = field(default_factory=list)
+    progress: Progress = field(default_factory=Progress)
 
     def run(self) -> int:
-        """Run all steps in order and return the exit status."""
-        started_at = time.monotonic()
+        """Run all steps in order, or show the plans, and return the exit status."""
+        if self.settings.get("show"):
+            return self.show(self.plan())
+        with self.progress.serve_command():
+            return self.train_and_report()
+
+    def plan(self) -> list[Plan]:
+        """Build the plans; an interrupt ends the fork server too."""
         if self.cache is not None:  # planning writes into it
             run_directories.require_writable_folder(self.cache, "paths.cache")
         try:
-            plans = self.build_plans()
+            return self.build_plans()
         except (KeyboardInterrupt, SigtermExit):
             fork_server.kill_server()  # it may still be importing for seconds
             raise
-        if self.settings.get("show") == "report":
-            return self.write_report_now(plans)
-        if self.settings.get("show"):
-            from attnlab.sweep.status.display import show_plans
 
-            show_plans(self.settings["show"], plans, self.root, self.settings, self.extend_plans)
-            return 0
+    def show(self, plans: list[Plan]) -> int:
+        """Show a view of the plans, or write a report of the runs so far; train nothing."""
+        if self.settings["show"] == "report":
+            return self.write_report_now(plans)
+        from attnlab.sweep.status.display import show_plans
+
+        show_plans(self.settings["show"], plans, self.root, self.settings, self.extend_plans)
+        return 0
+
+    def train_and_report(self) -> int:
+        """Train the missing runs, time the arms and write the reports; return the exit status."""
+        started_at = time.monotonic()
+        plans = self.plan()
         planning_seconds = time.monotonic() - started_at
         self.validate_plans(plans)
         self.register_references(plans)
@@ -130,6 +146,7 @@ class _Sweep:
             times = {i: self.time_arms(plan) for i, plan in enumerate(plans) if plan.experiment}
         except (KeyboardInterrupt, SigtermExit) as interrupt:
             status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
+            self.progress.close()
             print("interrupted: all runs were stopped; repeat the command to resume", flush=True)
         self.write_reports(plans, to_launch, times, publish=status < INTERRUPTED)
         required_runs = [
@@ -220,7 +237,6 @@ class _Sweep:
             if run.id not in launched_ids
         ]:
             launched_ids |= {run.id for run in batch}
-            print(f"learning-rate tuning: {len(batch)} runs to train", flush=True)
             status = self.launch_runs(batch, plans) or status
             plans = self.extend_plans(plans)
             self.validate_plans(plans)
@@ -230,7 +246,6 @@ class _Sweep:
     def run_compute_calibration(self, plans: Sequence[Plan]) -> int:
         """Train the calibration runs of each plan whose baseline has a learning rate; return the status."""
         to_launch = self.select_runs_to_launch([run for plan in plans for run in plan.ready_calibration_runs])
-        reporting.announce_compute_calibration(to_launch)
         status = self.launch_runs(to_launch, plans) if to_launch else 0
         reporting.print_compute_calibration(plans, self.root)
         return status
@@ -260,6 +275,8 @@ class _Sweep:
         Extends `to_launch` by the runs of the later analyses.
         """
         status = self.launch_runs(to_launch, plans)
+        if to_launch:
+            reporting.print_interim_results(plans, self.root)
         while not status:
             next_runs = [
                 run
@@ -268,9 +285,9 @@ class _Sweep:
             ]
             if not next_runs or {run.id for run in next_runs} <= {run.id for run in to_launch}:
                 break
-            reporting.announce_interim_analysis(next_runs)
             to_launch += next_runs
             status = self.launch_runs(next_runs, plans)
+            reporting.print_interim_results(plans, self.root)
         return status
 
     def select_runs_to_launch(self, candidates: Sequence[RunConfig]) -> list[RunConfig]:
@@ -281,6 +298,9 @@ class _Sweep:
 
     def launch_runs(self, to_launch: Sequence[RunConfig], plans: Sequence[Plan]) -> int:
         """Launch the runs; return 1 if the launcher itself failed."""
+        if to_launch:
+            count_work = partial(work_left.load_work_left, plans, self.root, self.settings)
+            self.progress.start_stage(count_work, [self.root / run.id for run in to_launch])
         names = {
             run.id: plan.experiment.name for plan in plans[::-1] if plan.experiment for run in plan.all_runs
         }
@@ -300,7 +320,7 @@ class _Sweep:
                 folders[run.arm] = self.root / run.id
         kind = plan.runs[0].estimate.device_kind
         user_targets = submission.list_user_targets(plan.all_runs)
-        times, note = measure_arm_times(folders, kind, self.context, user_targets)
+        times, note = measure_arm_times(folders, kind, self.context, user_targets, self.progress.print_event)
         if note:
             print(f"step times not measured: {note}", flush=True)
         return times
@@ -325,7 +345,13 @@ class _Sweep:
         self.preregister(plans)  # an interrupt may have come before the preregistration
         drafts = {
             i: reporting.assemble_report(
-                plan, self.root, times.get(i), self.command_line, self.preregistrations.get(i), now
+                plan,
+                self.root,
+                times.get(i),
+                self.command_line,
+                self.preregistrations.get(i),
+                work_left.load_work_left([plan], self.root, self.settings),
+                now,
             )
             for i, plan in enumerate(plans)
             if plan.experiment
@@ -349,6 +375,7 @@ class _Sweep:
                 if publish:
                     run_references.delete_reference(self.reference_files[i])
         reporting.print_ladders(ladders)
+        self.progress.close()  # loggers print to the terminal from other processes
         self.sync_loggers(plans, published_folders, publish)
 
     def sync_loggers(self, plans: Sequence[Plan], report_folders: Sequence[Path], has_ended: bool) -> None:

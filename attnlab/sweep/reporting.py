@@ -13,9 +13,9 @@ from attnlab.store.guards import digests, ownership, preregistrations, run_refer
 from attnlab.store.guards.preregistrations import Preregistration
 from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute import repair
-from attnlab.sweep.execute.progress import describe_ending
+from attnlab.sweep.execute.progress import WorkLeft, describe_ending
 from attnlab.sweep.plan.compute_calibration.compute_calibration import compute_slope, describe_calibration
-from attnlab.sweep.plan.plan import Plan
+from attnlab.sweep.plan.plan import Plan, format_head_count_warning
 from attnlab.sweep.plan.provenance import collect_provenance, format_command
 from attnlab.sweep.slow_notice import notify_if_slow
 from attnlab.sweep.status import interim_status
@@ -59,7 +59,15 @@ def preregister(plan: Plan, root: Path, command_line: Sequence[str]) -> Preregis
     ids = {arm: {run.seed: run.id for run in runs} for arm, runs in arms.items()}
     slope = compute_slope(plan.compute_calibration, interim_status.create_result_lookup(root))
     preregistration = preregistrations.preregister(
-        root, plan.name, plan.experiment, recipes, corpora, ids, format_command(command_line), slope
+        root,
+        plan.name,
+        plan.experiment,
+        recipes,
+        corpora,
+        ids,
+        format_command(command_line),
+        slope,
+        is_inline=plan.composed_experiment is not None and plan.composed_experiment.origin.file is None,
     )
     for line in preregistration.deviations:
         print(escape_unprintable(f"{plan.title} is EXPLORATORY: {line}"), flush=True)
@@ -90,9 +98,13 @@ def assemble_report(
     times: "TimingResult | None",
     command_line: Sequence[str],
     preregistration: Preregistration | None = None,
+    work: WorkLeft | None = None,
     now: bool = False,
 ) -> DraftReport:
-    """Build the report of a plan's runs, finished or not; with `now`, some may still be under way."""
+    """Build the report of a plan's runs, finished or not; with `now`, some may still be under way.
+
+    The report shows the `work` that is left.
+    """
     from attnlab.report.report_builder import build_report  # late: `plan` and `status` do not need it
     from attnlab.report.verdicts.results import Run, SweepContext, read_run
 
@@ -127,9 +139,10 @@ def assemble_report(
             if key in Experiment.list_decisive_keys()
         },
         not_preregistered=plan.declared is None,
+        grid=plan.grid,
         preregistration=preregistration,
         replication=plan.replication.make_place(plan.group_title) if plan.replication else None,
-        is_running=now,
+        work_left=work.describe() if work and (work.may_grow or (now and work.n_left)) else "",
     )
     return DraftReport(plan, build_report(context, runs, times, source), runs, preregistration)
 
@@ -162,7 +175,10 @@ def _print_colored(line: str) -> None:
     text = Text(line)
     for verdict, color in VERDICT_COLORS.items():
         text.highlight_words([verdict], f"bold {color}")
-    Console(soft_wrap=True, highlight=False).print(text)
+    console = Console(soft_wrap=True, highlight=False)
+    with console.capture() as capture:
+        console.print(text)
+    print(capture.get(), end="")  # above a live region, which only prints to sys.stdout reach
 
 
 def combine_reports(reports: Sequence[DraftReport], folder: Path) -> list[Path]:
@@ -203,12 +219,6 @@ def print_ladders(pages: Sequence[Path]) -> None:
         print(f"ladder: {page}", flush=True)
 
 
-def announce_compute_calibration(runs: Sequence[RunConfig]) -> None:
-    """Print the number of calibration runs to train, if there are any."""
-    if runs:
-        print(f"compute calibration: {len(runs)} baseline runs to train before the comparison", flush=True)
-
-
 def print_compute_calibration(plans: Sequence[Plan], root: Path) -> None:
     """Print the loss per doubling of compute of each plan, and the margin derived from it."""
     for plan in plans:
@@ -219,12 +229,11 @@ def print_compute_calibration(plans: Sequence[Plan], root: Path) -> None:
                 print(escape_unprintable(line), flush=True)
 
 
-def announce_interim_analysis(runs: Sequence[RunConfig]) -> None:
-    """Print the number of runs that the next interim analysis needs, their seeds and arms."""
-    seeds = sorted({run.seed for run in runs})
-    arms = list(dict.fromkeys(run.arm for run in runs))
-    seed_range = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
-    print(f"inconclusive claims: {len(runs)} more runs, {seed_range} of {', '.join(arms)}", flush=True)
+def print_interim_results(plans: Sequence[Plan], root: Path) -> None:
+    """Print the number of decided claims of each plan with interim analyses, in a line per plan."""
+    for plan in plans:
+        if summary := interim_status.summarize_claim_standings(plan, root):
+            print(escape_unprintable(f"{plan.title}: {summary}"), flush=True)
 
 
 def _count_outdated_parts(plan: Plan, root: Path) -> dict[str, int]:
@@ -250,7 +259,6 @@ class RunCounts:
     to_train: int
     edited: int
     to_remeasure: int
-    later: int
     failed: int
 
     def describe(self) -> str:
@@ -258,7 +266,6 @@ class RunCounts:
         kinds = (
             (self.edited, "edited, to be measured again or trained again"),
             (self.to_remeasure, "to be measured again because the measuring code changed"),
-            (self.later, "for later interim analyses of inconclusive claims"),
             (self.failed, "failed earlier (sweep.retry_failed=true trains them again)"),
         )
         nonzero = [f"{count} {kind}" for count, kind in kinds if count]
@@ -281,7 +288,6 @@ def count_runs(plans: Sequence[Plan], to_launch: Sequence[RunConfig], root: Path
         to_train=len(launched_ids) - remeasure - edited,
         edited=edited,
         to_remeasure=remeasure,
-        later=len(records) - len(launched_ids & records.keys()) - done - failed,
         failed=failed,
     )
 
@@ -289,19 +295,24 @@ def count_runs(plans: Sequence[Plan], to_launch: Sequence[RunConfig], root: Path
 def announce_runs(
     plans: Sequence[Plan], to_launch: Sequence[RunConfig], root: Path, planning_seconds: float
 ) -> None:
-    """Print the size of each plan, broken files and the counts of runs."""
-    for line in (line for plan in plans for line in _describe_plan(plan, planning_seconds)):
+    """Print the size of each plan, warnings, broken files and the counts of runs."""
+    lines = [line for plan in plans for line in _describe_plan(plan, planning_seconds)]
+    lines += dict.fromkeys(line for plan in plans for line in plan.describe_limits())
+    for line in lines:
         print(escape_unprintable(line))
+    if warning := format_head_count_warning(plans):
+        print(escape_unprintable(warning))
     repair.print_faults((run for plan in plans for run in plan.runs), to_launch, root)
     print(count_runs(plans, to_launch, root).describe(), flush=True)
 
 
 def _describe_plan(plan: Plan, planning_seconds: float) -> list[str]:
-    """Describe an experiment's size, arms without a learning rate, and rates tuned under other settings."""
+    """Describe an experiment's size, arms without a run, and rates tuned under other settings."""
     lines = []
     if plan.experiment:
         size = f"{len(plan.group_runs_by_arm())} arms x {len(plan.experiment.seeds)} seeds"
         lines.append(f"{plan.title}: {size}, planned and checked in {planning_seconds:.1f} s")
+    lines += plan.grid.describe_rejections() if plan.grid else []
     if plan.tuning:
         lines += [f"{arm} not trained: {plan.tuning.explain_missing_rate(arm)}" for arm in plan.untuned_arms]
         lines += plan.tuning.describe_stale_rates()

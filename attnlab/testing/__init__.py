@@ -24,6 +24,7 @@ from attnlab.testing.invariants.variant import Variant
 from attnlab.testing.invariants.variant_composition import (
     combine_choices,
     compose_variants,
+    count_single_axis_variants,
     iter_single_axis_variants,
 )
 
@@ -35,6 +36,7 @@ __all__ = [
     "check_variant",
     "combine_choices",
     "compose_variants",
+    "count_single_axis_variants",
     "evaluate_invariant",
     "evaluate_variant",
     "find_applicable_invariants",

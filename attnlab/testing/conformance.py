@@ -186,7 +186,7 @@ def _try_invariant(
     torch.set_num_threads(1)  # the tensors are tiny, and other processes may want the cores
     try:
         invariant.check(variant)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a part may call exit()
         unsupported_error = _find_unsupported_error(error)
         if unsupported_error is not None:
             return "unsupported", _format_error_line(unsupported_error)

@@ -77,19 +77,20 @@ class CurveRecorder(StepCallback):
             return
         module.require_finite()
         self._pause_clock(trainer)
-        self.log_values(trainer, train__loss=module.last_loss.item(), train__lr=self._lr)
+        auxiliary = {f"train__{name}": value.item() for name, value in module.last_auxiliary.items()}
+        self.log_values(trainer, train__loss=module.last_loss.item(), train__lr=self._lr, **auxiliary)
 
     def on_validation_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Pause the clock."""
         self._pause_clock(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """Record the new validation loss, and the accuracy if the task has one."""
+        """Record the new validation loss, the accuracy if the task has one, and auxiliary losses."""
         results = {
             key: module.validation_results[key]
             for key in ("loss", "accuracy")
             if key in module.validation_results
-        }
+        } | module.validation_results["auxiliary"]
         self.log_values(trainer, **{f"val__{key}": value for key, value in results.items()})
 
     def _pause_clock(self, trainer: pl.Trainer) -> None:

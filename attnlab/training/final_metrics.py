@@ -20,6 +20,7 @@ from attnlab.measure.text.category_losses import measure_category_losses
 from attnlab.measure.text.probe_window import is_text
 from attnlab.measure.text.text_sample import sample_continuation
 from attnlab.model.loss import VALIDATION_LOSS
+from attnlab.model.transformer import Transformer
 from attnlab.store.fingerprint import OBSERVER_MODULES, compute_digest
 from attnlab.store.run_schema import Metric, RunResult, index_by_name
 from attnlab.store.source_digests import hash_sources
@@ -31,12 +32,15 @@ BEST_LOSS = Metric("val/best_loss", unit="nats", evaluated_on="best")
 LOSS_METRICS = index_by_name(VALIDATION_LOSS, BEST_LOSS, Metric("train/loss", unit="nats"))
 
 
-def list_expected_metrics(task: Any) -> dict[str, Metric]:
-    """Return the metrics that training on this task always measures.
+def list_expected_metrics(task: Any, model: Transformer) -> dict[str, Metric]:
+    """Return the metrics that training this model on this task always measures; auxiliary losses are in nats.
 
     They are known before training, so that a report can show units before any run has finished.
     """
-    losses = LOSS_METRICS | index_by_name(BITS_PER_BYTE) if is_text(task) else LOSS_METRICS
+    auxiliary = (Metric(f"val/{name}", unit="nats") for name in model.auxiliary_weights)
+    losses = LOSS_METRICS | index_by_name(*auxiliary)
+    if is_text(task):
+        losses = losses | index_by_name(BITS_PER_BYTE)
     if not hasattr(task, "conditions"):
         return losses
     return losses | index_by_name(
@@ -129,12 +133,14 @@ def _measure_accuracy(
     values = {name: [value for _, _, key, value in rows if key == name] for name in LOSS_METRICS}
     conditions = getattr(data.task, "conditions", ())
     by_position = module.validation_results["by_position"]
+    auxiliary = {f"val/{name}": value for name, value in module.validation_results["auxiliary"].items()}
     return {
-        "metric_definitions": list_expected_metrics(data.task),
+        "metric_definitions": list_expected_metrics(data.task, module.model),
         "metrics": {
             VALIDATION_LOSS.name: module.validation_results["loss"],
             BEST_LOSS.name: min(values[VALIDATION_LOSS.name]),
             "train/loss": values["train/loss"][-1],
+            **auxiliary,
             **summarize_accuracy(module.validation_results, conditions),
         },
         "censored": compute_steps_to_threshold(rows, rows[-1][0]),

@@ -34,6 +34,7 @@ class DivergenceError(FloatingPointError):
 class LanguageModel(pl.LightningModule):
     """Next-token training of `model` on batches {tokens, targets, lengths?, documents?, scored?}.
 
+    The model's auxiliary losses are trained with their weights, and recorded apart from the loss.
     Targets of -100 are not scored. `scored` is the number of scored targets in the whole optimizer step, for
     a batch that is a part of it. The random state of step n depends on (seed, n) alone, so a resumed run uses
     the same dropout masks as an uninterrupted run.
@@ -72,16 +73,22 @@ class LanguageModel(pl.LightningModule):
         self._compute_logits = torch.compile(_compute_logits) if compile else _compute_logits
         self._compute_losses = torch.compile(_compute_losses) if compile else _compute_losses
         self.last_loss: Tensor | None = None  # of the last complete optimizer step
+        self.last_auxiliary: dict[str, Tensor] = {}  # likewise
         self._step_loss: Any = None  # sum over the forward passes of the current step
+        self._step_auxiliary: dict[str, Tensor] = {}
         self.validation_results: dict[str, Any] = {}
 
-    def logits(self, batch: Batch) -> Tensor:
-        """Return [B, T, vocabulary]; padding and other documents are masked."""
-        return self._compute_logits(self.model, batch["tokens"], make_batch_mask(batch))
+    def logits(self, batch: Batch, auxiliary: dict[str, Tensor] | None = None) -> Tensor:
+        """Return [B, T, vocabulary]; padding and other documents are masked.
 
-    def losses(self, batch: Batch) -> Tensor:
-        """Return the cross-entropy per target [B, T] in nats, 0 for unscored targets."""
-        return self._compute_losses(self.model, batch["tokens"], batch["targets"], make_batch_mask(batch))
+        The model adds its auxiliary losses to the entries of `auxiliary`.
+        """
+        return self._compute_logits(self.model, batch["tokens"], make_batch_mask(batch), auxiliary)
+
+    def losses(self, batch: Batch, auxiliary: dict[str, Tensor] | None = None) -> Tensor:
+        """Return the cross-entropy per target [B, T] in nats, 0 for unscored targets; else like `logits`."""
+        mask = make_batch_mask(batch)
+        return self._compute_losses(self.model, batch["tokens"], batch["targets"], mask, auxiliary)
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Seed this step as a function of (seed, step), and with several devices of the rank."""
@@ -101,7 +108,8 @@ class LanguageModel(pl.LightningModule):
         Raises:
             DivergenceError: That mean is not finite.
         """
-        losses = self.losses(batch)
+        auxiliary: dict[str, Tensor] = {}
+        losses = self.losses(batch, auxiliary if self.model.auxiliary_weights else None)
         trainer = self.trainer
         passes = trainer.accumulate_grad_batches
         if "scored" in batch:
@@ -111,18 +119,27 @@ class LanguageModel(pl.LightningModule):
         is_first = batch_idx % passes == 0
         is_last = (batch_idx + 1) % passes == 0
         self._step_loss = loss.detach() if is_first else self._step_loss + loss.detach()
+        for name, value in auxiliary.items():
+            self._step_auxiliary[name] = value.detach() + (0 if is_first else self._step_auxiliary[name])
+            loss = loss + self.model.auxiliary_weights[name] * value
         if is_last:
+            self.last_auxiliary = {
+                name: self._average_devices(value / passes) for name, value in self._step_auxiliary.items()
+            }
             self._end_step(self._step_loss / passes)
         return loss
 
     def _end_step(self, loss: Tensor) -> None:
         """Store the loss of an optimizer step over all devices; on a CPU check each step."""
-        if self.trainer.world_size > 1:
-            loss = self.trainer.strategy.reduce(loss.clone(), reduce_op="mean")
-        self.last_loss = loss
+        loss = self.last_loss = self._average_devices(loss)
         every: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]  # set by its logger connector
         if loss.device.type == "cpu" or self.trainer.global_step % every == 0:
             self.require_finite()
+
+    def _average_devices(self, value: Tensor) -> Tensor:
+        if self.trainer.world_size == 1:
+            return value
+        return self.trainer.strategy.reduce(value.clone(), reduce_op="mean")
 
     def require_finite(self) -> None:
         """Check the last loss; synchronizes a GPU, so it is not called at every step there.
@@ -138,10 +155,17 @@ class LanguageModel(pl.LightningModule):
         self._loss_sum: Any = 0.0  # becomes a tensor by position
         self._target_count: Any = 0
         self._answer_batches: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._auxiliary_sums: dict[str, Tensor] = {}  # over all tokens
+        self._token_count = 0
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add this batch's losses to the sums per position; store accuracy and loss of each answer."""
-        logits = self.logits(batch)
+        auxiliary: dict[str, Tensor] | None = {} if self.model.auxiliary_weights else None
+        logits = self.logits(batch, auxiliary)
+        n_tokens = batch["tokens"].numel()
+        self._token_count += n_tokens
+        for name, value in (auxiliary or {}).items():
+            self._auxiliary_sums[name] = self._auxiliary_sums.get(name, 0.0) + n_tokens * value.double()
         targets = batch["targets"]
         scored = targets >= 0
         losses = cross_entropy(logits, targets).double()
@@ -165,6 +189,9 @@ class LanguageModel(pl.LightningModule):
         by_position = (self._loss_sum / self._target_count).tolist()
         self.validation_results = {"step": self.trainer.global_step, "loss": loss, "by_position": by_position}
         self.validation_results["targets_by_position"] = self._target_count.long().tolist()
+        self.validation_results["auxiliary"] = {
+            name: value.item() / self._token_count for name, value in self._auxiliary_sums.items()
+        }
         if self._answer_batches:
             condition, is_correct, losses = map(torch.cat, zip(*self._answer_batches, strict=True))
             counts = torch.bincount(condition)
@@ -180,14 +207,29 @@ class LanguageModel(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip here: Lightning refuses with a fused optimizer in bf16-mixed, though nothing is scaled."""
+        """Clip here: Lightning refuses with a fused optimizer in bf16-mixed, though nothing is scaled.
+
+        Parts that learn from an auxiliary loss alone (`learns_alone`) have a norm of their own: their loss
+        does not limit the steps of other parameters.
+        """
         if not gradient_clip_val:
             return
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if gradient_clip_algorithm in (None, "norm"):
-            torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
-        else:
-            torch.nn.utils.clip_grad_value_(parameters, gradient_clip_val)
+        modules = self.model.modules() if self.model.auxiliary_weights else ()
+        alone = {
+            parameter
+            for module in modules
+            if getattr(module, "learns_alone", False)
+            for parameter in module.parameters()
+        }
+        clip = (
+            torch.nn.utils.clip_grad_norm_
+            if gradient_clip_algorithm in (None, "norm")
+            else torch.nn.utils.clip_grad_value_
+        )
+        clip([parameter for parameter in parameters if parameter not in alone], gradient_clip_val)
+        if alone:
+            clip([parameter for parameter in parameters if parameter in alone], gradient_clip_val)
 
     def configure_optimizers(self) -> Any:
         """Return the optimizer and its schedule."""
@@ -216,9 +258,17 @@ class LanguageModel(pl.LightningModule):
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, compute_lr_factor)
 
 
-def _compute_logits(model: Transformer, tokens_BT: Tensor, mask: Mask | None) -> Tensor:
-    return model(tokens_BT, mask=mask)
+def _compute_logits(
+    model: Transformer, tokens_BT: Tensor, mask: Mask | None, auxiliary: dict[str, Tensor] | None = None
+) -> Tensor:
+    return model(tokens_BT, mask=mask, auxiliary_losses=auxiliary)
 
 
-def _compute_losses(model: Transformer, tokens_BT: Tensor, targets_BT: Tensor, mask: Mask | None) -> Tensor:
-    return cross_entropy(model(tokens_BT, mask=mask), targets_BT)
+def _compute_losses(
+    model: Transformer,
+    tokens_BT: Tensor,
+    targets_BT: Tensor,
+    mask: Mask | None,
+    auxiliary: dict[str, Tensor] | None = None,
+) -> Tensor:
+    return cross_entropy(_compute_logits(model, tokens_BT, mask, auxiliary), targets_BT)

@@ -1,7 +1,10 @@
 """Checks and facts of a run before it starts."""
 
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +12,7 @@ import torch
 from attnlab.attention.cache import create_layer_caches
 from attnlab.attention.contracts import Capabilities, SharedTensors
 from attnlab.attention.layer import Attention
+from attnlab.data.data_module import DataModule
 from attnlab.measure import attention_maps, length_generalization, resources, step_timing
 from attnlab.measure.leakage import find_longest_prefix
 from attnlab.measure.measurement import is_shapes_only, list_length_metrics
@@ -20,13 +24,16 @@ from attnlab.model.build import (
     list_mixer_configs,
     select_device,
 )
+from attnlab.model.finite_weights import require_finite_file
 from attnlab.model.transformer import Transformer
-from attnlab.store import config_groups
+from attnlab.store import config_groups, fingerprint
+from attnlab.store.guards import digests, inputs
 from attnlab.training import final_metrics, measurement_run, targets, trainer_settings
 from attnlab.training.estimates import epoch_counts, training_memory
+from attnlab.training.estimates.guessing_loss import compute_guessing_loss
 from attnlab.training.language_model import LanguageModel
 from attnlab.training.loggers import logger_group
-from attnlab.training.validation import memory_limits, signatures
+from attnlab.training.validation import drawn_batches, memory_limits, signatures
 from attnlab.training.validation.build_errors import convert_build_errors
 from attnlab.training.warm_start import validate_parent_vocabulary
 
@@ -44,11 +51,14 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     _validate_config(config)
     with convert_build_errors("data"):
         data = instantiate_config(config["data"])
+        if isinstance(data, DataModule):
+            drawn_batches.validate_batches(data)
     length_generalization.validate_lengths(
         config["measure"]["lengths"], data.task, config["measure"]["trained"]
     )
     if config["parent"]:
         validate_parent_vocabulary(config, data)
+        _validate_parent_weights(config)
     epochs = epoch_counts.validate_epochs(config, data)
     module, model = _build_module(config, data)
     device = _select_device(config)
@@ -58,6 +68,11 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
             f"model.attention.masks: a prefix of {prefix} tokens covers every target in windows of "
             f"{data.task.length}: lower its n, or raise data.length"
         )
+    _require_compiler(config)
+    if not config.get("measurement"):
+        with convert_build_errors("model.attention"):
+            _try_layers(config, device)
+    _validate_conditioning(config, model)
     device_kind = get_device_kind(device)
     facts = {
         "device_kind": device_kind,
@@ -72,6 +87,35 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
         ),
     }
     return {key: value for key, value in facts.items() if value is not None}
+
+
+def _validate_conditioning(config: Mapping[str, Any], model: Transformer) -> None:
+    """Raise ValueError for a norm of the output of `ExclusiveEpilogue`, in bfloat16.
+
+    Where a token attends mainly to itself, that output is a small difference of large numbers, and the norm
+    magnifies its rounding: to errors of the output's own size in bfloat16, at most 0.001 in float32.
+    """
+    is_magnified = any(
+        block.mixer_after is not None and getattr(block.mixer, "passes_values", False)
+        for block in model.blocks
+    )
+    if is_magnified and step_timing.is_bf16(config):
+        raise ValueError(
+            f"trainer.precision={config['trainer']['precision']}: a norm after attention (block=post, "
+            "sandwich) magnifies the rounding of epilogue=exclusive: set trainer.precision=32-true or "
+            "block=pre"
+        )
+
+
+def _validate_parent_weights(config: Mapping[str, Any]) -> None:
+    """Raise ValueError for NaN or infinite weights of a parent that has finished."""
+    name = str(config["parent"])
+    weights = Path(config["paths"]["runs"]) / name / digests.WEIGHTS_FILE
+    if inputs.is_plain_name(name) and weights.is_file():
+        try:
+            require_finite_file(weights)
+        except ValueError as error:
+            raise ValueError(f"parent={name}: {error}") from error
 
 
 def count_resource(config: Mapping[str, Any], name: str) -> float:
@@ -110,12 +154,20 @@ def _validate_config(config: Mapping[str, Any]) -> None:
         raise ValueError(
             f"trainer.devices={devices} does not divide data.batch_size={batch_size}: change one of them"
         )
-    patches = len(config["model"].get("layers") or [])
+    patches = config["model"].get("layers") or []
     layers = config["model"]["n_layers"]
-    if patches > layers:
+    if len(patches) > layers:
         raise ValueError(
-            f"model.layers has {patches} patches for only {layers} layers: raise "
+            f"model.layers has {len(patches)} patches for only {layers} layers: raise "
             "model.n_layers, or remove patches"
+        )
+    window = config["model"].get("window")
+    if window is not None and all(
+        window != value for patch in patches for _, value in fingerprint.flatten_config(patch)
+    ):
+        raise ValueError(
+            f"model.window={window} has no effect, because no layer patch uses it: select layers that do, as "
+            "in layers=local_global, or remove it with ~model.window"
         )
     if config.get("convert") and not config["parent"]:
         raise ValueError("convert applies to the weights of another run: set parent, or convert=null")
@@ -154,6 +206,20 @@ def _select_device(config: Mapping[str, Any]) -> str:
             " lower trainer.devices"
         )
     return device
+
+
+def _require_compiler(config: Mapping[str, Any]) -> None:
+    """Check that torch.compile finds a C++ compiler, which it needs on a GPU too.
+
+    Raises:
+        ValueError: The config compiles, and there is none.
+    """
+    candidates = [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "clang++", "c++"]
+    if config["optim"].get("compile") and not any(map(shutil.which, candidates)):
+        raise ValueError(
+            f"optim.compile=true needs a C++ compiler, and {' or '.join(candidates)} is not installed: "
+            "install g++, or set optim.compile=false"
+        )
 
 
 def _collect_budget(config: Mapping[str, Any], model: Transformer, context: int) -> dict[str, Any]:
@@ -199,13 +265,12 @@ def _collect_training_facts(
     `module` and its `model` are unusable afterwards.
     """
     with convert_build_errors("model.attention"):
-        _try_layers(config, device)
         attention_maps.validate_head_counts(model)
-    expected_metrics = final_metrics.list_expected_metrics(data.task)
+    expected_metrics = final_metrics.list_expected_metrics(data.task, model)
     time_metrics = step_timing.TIME_METRICS if config["measure"].get("timing", True) else {}
     length_metrics = list_length_metrics(config["measure"]["lengths"])
     return {
-        "data": data.describe(),
+        "data": data.describe() | ({} if data.task.train_tokens else _describe_guess(data)),
         "metric_definitions": {
             name: asdict(metric) for name, metric in (resources.BUDGET_METRICS | expected_metrics).items()
         },
@@ -224,6 +289,12 @@ def _collect_training_facts(
     }
 
 
+def _describe_guess(data: Any) -> dict[str, float]:
+    """Return the loss of a guess on generated data, to six digits."""
+    loss = compute_guessing_loss(data.val_dataloader(), data.task.vocab_size)
+    return {} if loss is None else {"guessing_loss": float(f"{loss:.6g}")}
+
+
 def _try_layers(config: Mapping[str, Any], device: str) -> None:
     """Run every kind of layer once on a few tokens, with backward if trained here, so kernels fail early."""
     x = torch.zeros(2, 5, config["model"]["dim"])
@@ -236,6 +307,11 @@ def _try_layers(config: Mapping[str, Any], device: str) -> None:
             with torch.set_grad_enabled(device == "cpu"):
                 y = layer(x, shared_tensors=shared_tensors) if shares else layer(x)
         except RuntimeError as error:
+            if "keys" in capabilities.reads_shared:
+                raise ValueError(
+                    "model.layers: layers with shared keys and values read those of grouped heads, and the "
+                    f"selected heads store others: use heads=mha, gqa, mqa, single or tied_qkv ({error})"
+                ) from error
             raise ValueError(f"the parts of {mixer['_target_']} are incompatible: {error}") from error
         if y.shape != x.shape:
             raise ValueError(

@@ -38,7 +38,7 @@ def locate_target(name: str) -> Any:
     path = root
     if target is None:
         raise LookupError(
-            f"there is no module {root}; install it, or run the command where it can be imported"
+            f"there is no module {root}; install it, or add the folder that contains it to PYTHONPATH"
         )
     for part in attributes:
         if hasattr(target, part):

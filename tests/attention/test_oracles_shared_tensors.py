@@ -115,7 +115,9 @@ def test_reader_layer_alone_is_rejected():
 
 
 def test_unshareable_parts_are_rejected():
-    with pytest.raises(Unsupported, match="does not support keys shared"):
+    with pytest.raises(
+        Unsupported, match="keys shared between layers lack what ForgetGate stores of each token"
+    ):
         make_writer(forgetting=ForgetGate(M, H))
     with pytest.raises(Unsupported, match="needs heads with their own values"):
         make_reader(epilogue=ExclusiveEpilogue())

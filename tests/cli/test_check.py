@@ -1,6 +1,7 @@
 """`attnlab check`: table, exit status, and user variants in a config folder."""
 
 import re
+import signal
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ from attnlab.cli.commands import parse_verb_line
 from attnlab.cli.verbs import check
 from attnlab.errors import InvalidConfig
 from attnlab.testing import conformance
+from attnlab.testing.invariants import variant
 
 MODULE = """
 from attnlab.attention.heads.grouped import GroupedHeads
@@ -79,10 +81,52 @@ def test_a_variant_of_which_nothing_can_be_checked_fails(monkeypatch, capsys):
     assert "nothing could be checked heads=gqa: needs a GPU" in capsys.readouterr().out
 
 
+def test_part_that_cannot_be_imported_is_one_line(user_conf, capsys):
+    from attnlab.cli.main import main
+
+    (user_conf / "heads" / "away.yaml").write_text(
+        "# @package model.attention.heads\n_target_: away.heads.Away\n"
+    )
+    assert main(["check", "heads=away", "--config-dir", str(user_conf)]) == 2
+    assert capsys.readouterr().err.endswith(
+        "attnlab: model.attention.heads._target_=away.heads.Away: there is no module away; install it, or "
+        "add the folder that contains it to PYTHONPATH\n"
+    )
+
+
 def test_broken_user_heads_fail_with_the_invariant_named(user_conf, capsys):
     assert run(f"--config-dir={user_conf}", "heads=sound,tiled", "kernel=eager") == 1
     output = " ".join(capsys.readouterr().out.split())
     assert "failed heads=tiled kernel=eager: grouped_heads_equal_repeated_heads at T=" in output
+
+
+@pytest.mark.parametrize("statement", ["exit()", "raise SystemExit(3)", "raise KeyboardInterrupt"])
+@pytest.mark.parametrize("place", ["module", "constructor", "method"])
+def test_part_that_ends_the_program_is_reported(user_conf, capsys, statement, place):
+    from attnlab.cli.main import main
+
+    wrapped = {
+        "module": f"{MODULE}\n{statement}\n",
+        "constructor": MODULE.replace("def sound(**options):", f"def sound(**options):\n    {statement}"),
+        "method": MODULE.replace(
+            "    return GroupedHeads(**options)\n",
+            f"    heads = GroupedHeads(**options)\n    def leave(*inputs): {statement}\n"
+            "    heads.merge = leave\n    return heads\n",
+            1,
+        ),
+    }
+    (user_conf.parent / "my_heads_of_check.py").write_text(wrapped[place])
+    for built in (variant._build_part, variant._build_prototype):
+        built.cache_clear()  # by name, as if the module had not changed
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background process
+    try:
+        status = main(["check", "heads=sound", "kernel=eager", "--config-dir", str(user_conf)])
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    out, err = capsys.readouterr()
+    failed = status == 1 and "SystemExit" in out
+    one_line = status == 2 and err.startswith("attnlab: ") and len(err.splitlines()) == 1
+    assert failed or one_line, (status, out, err)
 
 
 def test_unknown_flag_is_rejected():

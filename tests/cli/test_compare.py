@@ -4,6 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from attnlab.cli.verbs.compare import build_experiment, format_experiment_yaml, split_arms
+from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
 from attnlab.sweep.plan import overrides
 
@@ -25,6 +26,32 @@ def test_words_that_set_keys_of_an_arm_are_arms_and_others_overrides(words, arms
     assert split_arms(words) == (arms, rest)
 
 
+@pytest.mark.parametrize(
+    ("arms", "rest", "message"),
+    [
+        ([["heads=mha"], ["heads=gqa"]], ["margin=0.1", "margin=0.2"], "margin is set twice"),
+        ([["heads=mha"], ["heads=gqa"]], ["size=debug", "size=mini"], "size is set twice"),
+        (
+            [["heads=mha", "heads=gqa"], ["heads=mqa"]],
+            [],
+            "heads is set twice, heads=mha and heads=gqa: remove",
+        ),
+    ],
+)
+def test_a_key_with_two_values_is_rejected(arms, rest, message):
+    with pytest.raises(InvalidConfig, match=message):
+        build_experiment(arms, rest)
+
+
+def test_an_unknown_option_of_an_arm_is_rejected_before_anything_is_composed(tmp_path):
+    with pytest.raises(InvalidConfig, match=r"^heads has no option gqaa \(nearest: gqa"):
+        build_experiment([["heads=mha"], ["heads=gqaa"]], ["data.path=missing.txt"])
+    (tmp_path / "heads").mkdir()
+    (tmp_path / "heads" / "gqaa.yaml").touch()
+    build_experiment([["heads=mha"], ["heads=gqaa"]], [], [CONF, tmp_path])
+    build_experiment([["heads=mha"], ["heads=gqaa"]], ["hydra.searchpath=[file://x]"])
+
+
 def test_one_arm_is_rejected():
     with pytest.raises(InvalidConfig, match="two or more arms"):
         split_arms(["heads=mha"])
@@ -33,12 +60,37 @@ def test_one_arm_is_rejected():
 def test_settings_enter_the_experiment_and_other_overrides_remain():
     arms = [["heads=mha"], ["heads=gqa", "position=rope"]]
     experiment, remaining = build_experiment(arms, ["margin=0.01", "seed=range(2)", "size=M", "match=params"])
-    assert remaining == ["size=M"]
+    assert (remaining, experiment["overrides"]) == ([], ["size=M"])
     assert (experiment["margin"], experiment["seeds"], experiment["match"]) == (0.01, [0, 1], "params")
     assert experiment["claims"][0]["threshold"] == 0.01
-    assert experiment["name"] == "mha_vs_gqa_rope"
+    assert experiment["name"].startswith("mha_vs_gqa_rope_")
+    assert build_experiment(arms, [])[0]["name"] == "mha_vs_gqa_rope"
     parsed = OmegaConf.to_container(OmegaConf.create(format_experiment_yaml(experiment)))
     assert parsed == experiment
+
+
+def test_comparisons_on_other_terms_have_other_names():
+    def name(*words, arms=(["heads=mha"], ["heads=gqa"])):
+        return build_experiment(arms, words)[0]["name"]
+
+    lines = [(), ("margin=0.01",), ("margin=0.02",), ("size=M",), ("size=M", "margin=0.01"), ("looks=null",)]
+    lines += [
+        ("looks=null", "seed=0,1"),
+        ("looks=[2,4]",),
+        ("controlled=[parameters]",),
+        ("tune={lr:[1,2]}",),
+    ]
+    assert len({name(*words) for words in lines}) == len(lines)
+    assert name("margin=0.01", "size=M") == name("size=M", "margin=0.01")
+    same_report = ["seed=0,1", "paths.runs=here", "metrics=[a]", "looks=anytime"]
+    assert {name(word) for word in same_report} == {"mha_vs_gqa"}
+
+
+def test_execution_settings_and_swept_values_stay_on_the_command_line():
+    words = ["paths.runs=here", "logger=none", "optim.lr=1e-3,3e-3", "data=text", "tune=null", "metrics=[a]"]
+    experiment, remaining = build_experiment([["heads=mha"], ["heads=gqa"]], words)
+    assert remaining == ["paths.runs=here", "logger=none", "optim.lr=1e-3,3e-3"]
+    assert (experiment["overrides"], experiment["metrics"]) == (["data=text"], ["a"])
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,16 @@ def test_show_describes_a_corpus_without_tokenizing(run_corpus, tmp_path):
     assert not (tmp_path / ".cache" / "tokens").exists()
 
 
+def test_show_describes_the_validation_text_and_export_refuses_it(run_corpus):
+    line = ["data=text", "data.path=one.txt", "data.validation_path=two.txt"]
+    status, out, _ = run_corpus("show", *line)
+    assert status == 0
+    assert "validation:\ntwo: 72 bytes" in out
+    status, _, message = run_corpus("export", *line, "to=one.gz")
+    assert status == 2
+    assert "data.validation_path: export writes one text" in message
+
+
 def test_export_keeps_content_and_overwrites_nothing(run_corpus, tmp_path):
     status, out, _ = run_corpus("export", "data=text", "data.path=*.txt", "to=both.gz")
     assert status == 0

@@ -14,6 +14,8 @@ import pytest
 from processes import is_alive, list_children, wait_until
 from toys import TOY
 
+from attnlab.cli.main import format_main_help
+
 SLEEPS = "import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(60)\n"
 
 
@@ -97,6 +99,17 @@ def test_full_output_device_is_one_line(attnlab):
             line, stdout=full_device, stderr=subprocess.PIPE, text=True, env=attnlab.environment, check=False
         )
     assert (result.returncode, result.stderr) == (1, "attnlab: no space left on device: the output\n")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is full")
+def test_full_output_and_error_device_end_with_the_documented_status(attnlab):
+    line = [sys.executable, "-m", "attnlab", "list"]
+    with open("/dev/full", "w") as full_device:
+        result = subprocess.run(
+            line, stdout=full_device, stderr=full_device, env=attnlab.environment, check=False
+        )
+    assert result.returncode == 1
+    assert "1 a run failed or the output could not be written" in format_main_help()
 
 
 def run_on_terminal(attnlab, columns, *arguments):

@@ -1,17 +1,26 @@
 """`generate`: text streamed from a run, and one-line errors."""
 
+import itertools
+import json
+import re
 import string
 
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from untrained import write_untrained
 
 from attnlab.cli import main as entry
-from attnlab.cli.verbs.generate import stream_text
+from attnlab.cli.select_model import load_selected_model
+from attnlab.cli.verbs.generate import escape_bytes, stream_text
 from attnlab.config import CONF, register_resolvers
 from attnlab.data.tokenizers import BpeTokenizer, ByteTokenizer, CharTokenizer
+from attnlab.model.build import build_model
+from attnlab.model.generation import Sampling
+from attnlab.model.huggingface.conversion import save_hf_model
 from attnlab.store import run_directories
 from attnlab.store.guards import digests
 from attnlab.store.run_schema import RunResult
@@ -141,6 +150,145 @@ def test_changed_weights_are_rejected_in_one_line(generate, store, tmp_path, dam
     assert errors.count("\n") == 1
 
 
+def test_prompt_that_is_not_utf8_is_rejected(generate):
+    status, _, errors = generate("prompt=a\udcff")
+    assert status == 2
+    assert "byte 0xff at character 1 is not UTF-8" in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.fixture
+def names_run(tmp_path):
+    """The folder of an untrained run on names of the letters a to d."""
+    (tmp_path / "names.txt").write_text("\n".join(map("".join, itertools.product("abcd", repeat=3))))
+    names = ["data=names", f"data.path={tmp_path / 'names.txt'}", "data.normalize=NFC"]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config_node = compose("config", ["size=debug", *names, f"paths.cache={tmp_path}"])
+    return write_untrained(tmp_path, RUN, OmegaConf.to_container(config_node, resolve=True))
+
+
+def test_generation_of_a_name_stops_at_its_end(names_run, generate, monkeypatch):
+    new_tokens = iter([2, 1, 0, 3])
+    monkeypatch.setattr(Sampling, "sample_tokens", lambda *_: torch.tensor([[next(new_tokens)]]))
+    model = ["run=-", f"checkpoint={names_run}", "prompt=ab", "new_tokens=4"]
+    assert generate(*model) == (0, "abba\n", "")
+    new_tokens = iter([2, 0, 3, 0])
+    assert generate(*model, "stop=none") == (0, "abb<start>c<start>\n", "")
+    new_tokens = iter([2, 1, 0, 3])
+    assert generate(*model, "stop=b") == (0, "abb\n", "")
+
+
+def test_a_name_may_start_from_nothing(names_run, generate, monkeypatch):
+    new_tokens = iter([2, 0])
+    monkeypatch.setattr(Sampling, "sample_tokens", lambda *_: torch.tensor([[next(new_tokens)]]))
+    assert generate("run=-", f"checkpoint={names_run}", "prompt=", "new_tokens=4") == (0, "b\n", "")
+
+
+@pytest.fixture
+def hf_folder(tmp_path):
+    """A Hugging Face folder whose tokenizer has five words and appends the last one, the end token."""
+    words = {"[UNK]": 0, "the": 1, "quick": 2, "fox": 3, "</s>": 4}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(["</s>"])
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 4)])
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config_node = compose("config", ["size=debug", "model=llama"])
+    model = OmegaConf.to_container(config_node.model, resolve=True)
+    folder = tmp_path / "theirs"
+    save_hf_model(folder, build_model({"model": model}, len(words)), model)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def set_end_token(folder, name, value):
+    path = folder / name
+    content = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(content | {"eos_token_id": value}))
+
+
+@pytest.mark.parametrize(
+    ("files", "output"),
+    [
+        ({}, "the quick fox"),
+        ({"config.json": 3}, "the quick"),
+        ({"generation_config.json": [3, 4]}, "the quick"),
+        ({"config.json": 3, "generation_config.json": 1}, "the quick fox"),
+    ],
+)
+def test_generation_stops_at_the_end_token_of_a_checkpoint(generate, hf_folder, monkeypatch, files, output):
+    for name, value in files.items():
+        set_end_token(hf_folder, name, value)
+    tokens = iter([2, 3])
+    monkeypatch.setattr(Sampling, "sample_tokens", lambda *_: torch.tensor([[next(tokens)]]))
+    assert generate("run=-", f"checkpoint={hf_folder}", "prompt=the", "new_tokens=2")[:2] == (
+        0,
+        f"{output}\n",
+    )
+
+
+def test_end_token_that_the_tokenizer_appends_is_no_part_of_the_prompt(hf_folder):
+    set_end_token(hf_folder, "config.json", 4)
+    model = load_selected_model({"checkpoint": str(hf_folder)})
+    assert model.encode("the fox") == [1, 3]
+    assert model.encode("the fox </s>") == [1, 3, 4]
+
+
+def test_end_token_in_a_prompt_is_reported(generate, hf_folder, monkeypatch):
+    set_end_token(hf_folder, "config.json", 4)
+    monkeypatch.setattr(Sampling, "sample_tokens", lambda *_: torch.tensor([[4]]))
+    status, _, errors = generate("run=-", f"checkpoint={hf_folder}", "prompt=the </s>")
+    assert status == 0
+    assert "token 1 of the prompt is the model's end token (4)" in errors
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "tokenizer.json",
+            b"version https://git-lfs.github.com/spec/v1\n",
+            "is a git-lfs pointer: fetch",
+        ),
+        ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n", "is a git-lfs pointer"),
+        ("config.json", b"version https://git-lfs.github.com/spec/v1\n", "is a git-lfs pointer"),
+        ("tokenizer.json", b'{"model": {"type": "New"}}', "cannot be read by tokenizers"),
+        ("tokenizer.json", b"{}\xff", "is not UTF-8 (byte 0xff at offset 2)"),
+        ("generation_config.json", b'{"eos_token_id": "</s>"}', "eos_token_id='</s>' must be a token id"),
+    ],
+)
+def test_broken_file_of_a_checkpoint_is_named_in_one_line(generate, hf_folder, name, content, message):
+    (hf_folder / name).write_bytes(content)
+    status, _, errors = generate("run=-", f"checkpoint={hf_folder}", "prompt=the")
+    assert status == 2
+    assert f"{hf_folder / name} " in errors or f"{hf_folder / name}:" in errors
+    assert message in errors
+    assert errors.count("\n") == 1
+
+
+def test_byte_order_mark_of_a_tokenizer_is_ignored(hf_folder):
+    file = hf_folder / "tokenizer.json"
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert load_selected_model({"checkpoint": str(hf_folder)}).encode("the fox")[:2] == [1, 3]
+
+
+def test_weights_that_are_not_finite_are_rejected(generate, hf_folder):
+    weights = load_file(hf_folder / "model.safetensors")
+    name = min(weights)
+    weights[name].view(-1)[3] = float("nan")
+    save_file(weights, hf_folder / "model.safetensors", metadata={"format": "pt"})
+    status, _, errors = generate("run=-", f"checkpoint={hf_folder}", "prompt=the")
+    assert status == 2
+    assert "NaN or infinite values of" in errors
+
+
+def test_folder_name_that_is_not_utf8_is_rejected(generate):
+    status, _, errors = generate("run=-", "checkpoint=a\udcff")
+    assert status == 2
+    assert "byte 0xff at character 1 is not UTF-8" in errors
+    assert errors.count("\n") == 1
+
+
 TEXT = "Où est-ce? Là-bas… the quick brown fox, the lazy dog. \U0001f98a\U0001f436ß\U0001f98a, naïf "
 
 
@@ -206,6 +354,32 @@ def test_space_after_the_prompt_is_kept_and_a_stop_token_writes_nothing():
     assert decode(new_ids) == "brown"
     for prompt_ids in (prompt, [*prompt, *[1] * 20]):
         assert "".join(stream_text(decode, iter(new_ids), "the quick", prompt_ids)) == "the quick brown"
+
+
+@pytest.mark.parametrize("tokenizer", ["byte", "bpe"])
+def test_invalid_bytes_are_escapes(tmp_path, capfd, compose, tokenizer):
+    write_untrained(tmp_path / "runs", RUN, compose(f"data/tokenizer={tokenizer}"))
+    line = [
+        "generate",
+        f"runs={tmp_path / 'runs'}",
+        f"run={RUN}",
+        "prompt=né",
+        "new_tokens=60",
+        "temperature=3",
+    ]
+    assert entry.main(line) == 0
+    output = capfd.readouterr().out
+    assert output.startswith("né")
+    assert "\ufffd" not in output
+    assert re.search(r"\\x[89a-f][0-9a-f]", output)
+
+
+def test_invalid_byte_keeps_its_value_and_an_incomplete_one_is_held_back():
+    tokens = [0xFF, *"é".encode(), 0xC3]
+    pieces = list(
+        stream_text(lambda ids: bytes(ids).decode(errors="surrogateescape"), iter(tokens), ">", [62])
+    )
+    assert list(map(escape_bytes, pieces)) == [">", "", "\\xffé", "", "\\xc3"]
 
 
 def test_incomplete_character_is_held_back():

@@ -1,6 +1,7 @@
 """`inspect`: strongest links, runs, and Hugging Face folders."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import fields
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from untrained import write_untrained
 
 from attnlab.cli.main import main
@@ -74,6 +76,12 @@ def test_run_is_shown_in_terminal_page_and_pictures(
     assert len([line for line in output if "->" in line]) == len(TEXT)
     page = (tmp_path / "out" / "inspect.html").read_text("utf-8")
     assert "could not be drawn" not in page
+    title = f"Attention of {run_dir.name} on “{TEXT}”"
+    assert f"<title>{title} · attnlab</title>" in page
+    assert f"<h1>{title}</h1>" in page
+    headers = re.findall(r"<th scope=\"col\"[^>]*>([^<]+)</th>", page)
+    assert "max |eager − fused|" in headers
+    assert not {"arm", "seed range", "runs", run_dir.name} & {*headers}, "columns that compare runs"
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
     assert "".join(data["maps"][0]["tokens"]) == TEXT
     assert {score["name"] for score in data["scores"]} >= {"previous", "sink"}
@@ -83,6 +91,19 @@ def test_run_is_shown_in_terminal_page_and_pictures(
     ]
     with Image.open(pictures[0]) as image:
         assert image.size[0] > 600
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_character_of_several_bytes_is_shown_once(
+    compose: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_untrained(tmp_path / "runs", "byte0123456789ab", compose("data/tokenizer=byte"))
+    assert run_inspect(f"checkpoint={folder}", "text=né…", f"to={tmp_path / 'out'}", "top=1") == 0
+    output = capsys.readouterr().out.splitlines()
+    assert output[0].endswith("; ‹ continues the character of the token before")
+    assert [line.split()[1] for line in output[1:7]] == ['"n"', '"é"', '"‹"', '"…"', '"‹"', '"‹"']
+    page = (tmp_path / "out" / "inspect.html").read_text("utf-8")
+    assert '"tokens":["n","é","‹","…","‹","‹"]' in page
 
 
 @pytest.mark.usefixtures("blank_charts")
@@ -130,7 +151,21 @@ def test_experiment_run_is_found_and_the_page_opens_at_the_selected_head(
     assert capsys.readouterr().out.startswith(f"run {other.name}: mha, seed 0, size=debug\n")
     assert run_inspect(*arguments, "seed=20") == 2
     output = capsys.readouterr().err
-    assert "runs has no finished run of exam, arm mha, seed=20; finished seeds: 0: train it with" in output
+    sizes = {run_dir.name: "S", other.name: "debug"}
+    first = f"size={sizes[min(sizes)]}"
+    assert (
+        "runs has no finished run of exam, arm mha, seed=20; "
+        f"finished seeds: 0, {first}: use seed=0 {first}, "
+        f"or train it with python -m attnlab +experiment=exam seed=20 {first}\n"
+    ) in output
+    assert run_inspect(*arguments, "size=debug", "seed=20") == 2
+    output = capsys.readouterr().err
+    assert "seeds: 0, size=debug: use seed=0 size=debug, or train it with " in output
+    assert output.endswith("+experiment=exam seed=20 size=debug\n")
+    assert run_inspect(*arguments, "size=M") == 2
+    output = capsys.readouterr().err
+    assert f"use seed=0 {first}, or train it with " in output, "another size than the stored ones"
+    assert output.endswith("+experiment=exam size=M\n")
     assert run_inspect(*arguments, "sise=debug") == 2
     assert "sise=debug: not an axis or key of the run" in capsys.readouterr().err
 
@@ -215,3 +250,18 @@ def test_page_maps_equal_the_models(run_dir: Path, tmp_path: Path) -> None:
     maps = compute_attention_maps(model, torch.tensor([list(task.encode(TEXT))]))
     packed = PackedMaps(**{field.name: data["maps"][0][field.name] for field in fields(PackedMaps)})
     np.testing.assert_array_equal(unpack_maps(packed)[0], encode_weights(maps.weights))
+
+
+@pytest.mark.parametrize("folder", ["run_dir", "hf_dir"])
+@pytest.mark.parametrize("verb", [["inspect", f"text={TEXT}"], ["generate", "prompt=the quick"]])
+def test_weights_that_are_not_finite_are_one_line(
+    folder: str, verb: list[str], request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = request.getfixturevalue(folder) / "model.safetensors"
+    weights = load_file(path)
+    name = next(name for name in weights if name.endswith("norm.weight"))
+    weights[name][0] = float("inf")
+    save_file(weights, path)
+    assert main([*verb, f"checkpoint={path}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{name} has 1 NaN or infinite values of 32" in line

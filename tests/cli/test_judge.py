@@ -8,6 +8,7 @@ from argparse import Namespace
 import pytest
 from toys import TOY
 
+from attnlab.cli.verbs.compare import build_experiment
 from attnlab.cli.verbs.judge import build_judge_experiment
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import load_report
@@ -52,11 +53,34 @@ def test_exit_status_agrees_with_the_json(run_judge, attnlab, line, status, word
     assert verdict["verdict"] == word
     report = attnlab.folder / verdict["report"]
     assert report.is_file()
+    assert list(report.parent.glob(f"{verdict['report'].split('/')[-2]}.yaml"))
     [claim] = load_report(report.with_name("report.json")).verdict.claims
     assert (verdict["sentence"], verdict["exploratory"]) == (describe_claim(claim), claim.exploratory)
     assert verdict["command"].startswith("python -m attnlab judge heads=")
     assert verdict["cost"]["a"]["kv_bytes_per_token"] != verdict["cost"]["b"]["kv_bytes_per_token"]
     assert "verdict" not in err or "{" not in err, "the JSON is on stdout alone"
+    assert err.splitlines()[-1] == f"report: {verdict['report']}"
+
+
+def test_another_margin_keeps_the_first_report(run_judge, attnlab):
+    def judge(margin):
+        path = json.loads(run_judge("heads=four", "heads=one", "--margin", margin, "looks=[3]")[1])["report"]
+        return attnlab.folder / path
+
+    first = judge("0.02")
+    files = {path.name: path.read_bytes() for path in first.parent.iterdir() if path.is_file()}
+    second = judge("0.12")
+    assert load_report(second.with_name("report.json")).verdict.claims[0].exploratory
+    assert second.parent != first.parent
+    assert files == {path.name: path.read_bytes() for path in first.parent.iterdir() if path.is_file()}
+    assert judge("0.02") == first, "the same command updates its own report"
+
+
+def test_the_name_differs_from_that_of_compare():
+    words = ["heads=four", "heads=one", "margin=0.02", "looks=[3]"]
+    judged, _ = build_judge_experiment(make_options(*words), [TOY / "conf"])
+    compared, _ = build_experiment([["heads=four"], ["heads=one"]], words[2:], [TOY / "conf"])
+    assert judged["name"] == f"judge_{compared['name']}"
 
 
 def test_bad_input_exits_with_2_and_trains_nothing(run_judge, attnlab):
@@ -75,7 +99,8 @@ def test_better_means_beyond_the_margin():
         make_options("heads=mha", "heads=gqa", "size=M", margin="0.04")
     )
     [claim] = experiment["claims"]
-    assert (claim["arm"], claim["is"], claim["threshold"], remaining) == ("gqa", "below", -0.04, ["size=M"])
+    assert (claim["arm"], claim["is"], claim["threshold"]) == ("gqa", "below", -0.04)
+    assert (experiment["overrides"], remaining) == (["size=M"], [])
     assert experiment["looks"][0] == 4, "more seeds while it is open"
     experiment, _ = build_judge_experiment(
         make_options("heads=mha", "heads=gqa", "direction=higher", metric="val/accuracy", margin="0.04")

@@ -1,5 +1,6 @@
 """The entry point: help, list, one-line errors, and commands over the toy config."""
 
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attnlab import __version__
-from attnlab.cli import hydra_runner
+from attnlab.cli import hydra_runner, own_options
 from attnlab.cli import main as entry
 from attnlab.cli.commands import VERBS
 from attnlab.config import CONF
@@ -39,8 +40,17 @@ def run_main(monkeypatch, tmp_path, capfd):
     [
         (["--multirn", "size=debug"], "unknown flag --multirn (nearest: --multirun"),
         (["--trus=mine", "size=debug"], "unknown flag --trus (nearest: --trust"),
-        (["optim.lr=abc"], "optim.min_lr is computed from optim.lr: "),
+        (["-z", "size=debug"], "unknown flag -z"),
+        (["-config-dir=conf", "size=debug"], "unknown flag -config-dir (nearest: --config-dir"),
+        (["hydra.launcher=null"], "Hydra launcher is not configured: check the overrides of hydra"),
+        (["seed=range(1,nan)"], "seed=range(1,nan): give the range in finite numbers"),
+        (["model.dim=range(1,nan)"], "model.dim=range(1,nan): give the range in finite numbers"),
+        (["optim.lr=abc"], "optim.min_lr is computed from optim.lr: give a number\n"),
         (["plan", "model.dim=abc"], "model.ffn_width is computed from model.dim: "),
+        (
+            ["plan", "heads=mla", "layers=cross_layer"],
+            "layers with shared keys and values (layers=cross_layer, yoco) read those of grouped heads, but ",
+        ),
     ],
 )
 def test_unreadable_line_is_one_line_that_names_the_written_key(line, message, capfd):
@@ -133,6 +143,7 @@ def test_file_that_is_not_yaml_hides_no_other_from_the_list(run_main, tmp_path):
         (["compare", "heads=two"], "compare needs two or more arms"),
         (["heads=tow"], "heads has no option tow (nearest: two)"),
         (["head=two"], "unknown key head (nearest: heads"),
+        (["frobnicate=1"], "unknown key frobnicate: to add it, write +frobnicate=...\n"),
         (["model.widht=3"], "unknown key model.widht (nearest: model.width"),
         (["metrics=x"], "metrics is a key of experiments: add +experiment=NAME"),
         (["texts=[code]"], "unknown key texts (texts was renamed to corpora)"),
@@ -166,6 +177,65 @@ def test_invalid_command_is_one_line_with_exit_2_and_starts_nothing(run_main, li
     assert not (tmp_path / "trained").exists()
 
 
+@pytest.fixture
+def own_conf(tmp_path, monkeypatch):
+    """`conf/` of the current folder, with a mask and an experiment that attnlab lacks."""
+    for file in ("mask/banded", "heads/gqa", "experiment/mine"):
+        path = tmp_path / "conf" / f"{file}.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text("question: Is it?\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["attnlab"])
+    return tmp_path / "conf"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem", "file"),
+    [
+        (["mask=banded"], "mask has no option banded", "mask/banded"),
+        (["plan", "mask=banded"], "mask has no option banded", "mask/banded"),
+        (["check", "mask=banded"], "mask has no option banded", "mask/banded"),
+        (["compare", "mask=causal", "mask=banded"], "mask has no option banded", "mask/banded"),
+        (["judge", "mask=causal", "mask=banded"], "mask has no option banded", "mask/banded"),
+        (["+experiment=mine"], "experiment has no option mine", "experiment/mine"),
+        (["status", "mine"], "mine: unknown experiment", "experiment/mine"),
+    ],
+)
+@pytest.mark.usefixtures("own_conf")
+def test_error_names_the_flag_for_an_option_of_the_current_folder(capfd, line, problem, file):
+    assert entry.main(line) == 2
+    hint = f"{problem}: conf/{file}.yaml exists: add --config-dir conf\n"
+    assert capfd.readouterr().err == f"attnlab: {hint}"
+
+
+def test_attnlabs_own_conf_in_the_current_folder_gives_no_hint(own_conf, monkeypatch):
+    assert own_options.format_own_option("mask", "banded", [CONF])
+    assert not own_options.format_own_option("mask", "bandde", [CONF])
+    assert not own_options.format_own_option("mask", "banded", [CONF, own_conf]), "--config-dir conf"
+    assert not own_options.format_own_option("mask", "banded", [own_conf]), "--config-path conf"
+    monkeypatch.setattr(own_options, "CONF", own_conf)
+    assert not own_options.format_own_option("mask", "banded", [own_conf])
+    assert not own_options.format_own_options()
+
+
+def test_list_names_options_of_the_current_folder_without_the_flag(own_conf, capfd):
+    line = "not listed: experiment/mine, mask/banded in conf: add --config-dir conf\n"
+    assert entry.main(["list", "mask"]) == 0
+    output = capfd.readouterr()
+    assert output.err == line
+    assert "banded" not in output.out
+    assert entry.main(["list", "mask", "--config-dir", "conf"]) == 0
+    output = capfd.readouterr()
+    assert output.err == ""
+    assert "banded" in output.out
+    for number in range(5):
+        (own_conf / "mask" / f"own{number}.yaml").touch()
+    assert entry.main(["list", "heads"]) == 0
+    assert capfd.readouterr().err.startswith(
+        "not listed: experiment/mine, mask/banded, mask/own0, mask/own1, mask/own2 and 2 more in conf:"
+    )
+
+
 def test_hydra_flags_equal_those_in_hydras_help(run_main):
     status, out, _ = run_main("--hydra-help")
     assert status == 0
@@ -193,15 +263,18 @@ def test_plan_shows_every_run_and_trains_none(run_main, tmp_path):
 def test_compare_runs_without_a_file_and_its_printed_yaml_reuses_the_runs(run_main, tmp_path):
     status, out, errors = run_main("compare", "heads=two", "heads=four", "seed=0,1", "margin=0.5")
     assert status == 0, errors
-    assert "report: reports/two_vs_four/report.html" in out
-    experiment_yaml = out[out.index("# @package _global_") :]
+    [file] = (tmp_path / "reports").glob("two_vs_four_*/two_vs_four_*.yaml")
+    name = file.stem
+    assert out.splitlines()[-1] == f"report: reports/{name}/report.html"
+    written = file.read_text()
+    assert written in out
     (tmp_path / "own" / "experiment").mkdir(parents=True)
-    (tmp_path / "own" / "experiment" / "two_vs_four.yaml").write_text(experiment_yaml)
-    arguments = ("--config-dir", "own", "+experiment=two_vs_four")
+    (tmp_path / "own" / "experiment" / file.name).write_text(written)
+    arguments = ("--config-dir", "own", f"+experiment={name}")
     status, out, errors = run_main("status", *arguments, "--watch")
     assert status == 0, errors
-    assert "4 done; 100% of the work" in out
-    report = (tmp_path / "reports" / "two_vs_four" / "report.md").read_text()
+    assert "comparison: 4/4 runs\n4 done\n" in out
+    report = (tmp_path / "reports" / name / "report.md").read_text()
     assert "EXPLORATORY" not in report
     assert "attnlab compare heads=two heads=four seed=0,1 margin=0.5" in report
 
@@ -211,6 +284,45 @@ def test_bug_shows_its_traceback(run_main, monkeypatch):
     status, _, errors = run_main("heads=two")
     assert status == 1
     assert "Traceback" in errors
+
+
+@pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-", "<&-"])
+def test_closed_streams_do_not_matter(redirection, tmp_path):
+    command = f"{sys.executable} -m attnlab plan heads=two --config-path {TOY / 'conf'} {redirection}"
+    environment = {**os.environ, "PYTHONPATH": f"{TOY}{os.pathsep}{CONF.parent}"}
+    result = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_warnings_as_errors_are_rejected(tmp_path):
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    line = [sys.executable, "-m", "attnlab", "plan", "heads=gqa"]
+    result = subprocess.run(
+        line, capture_output=True, text=True, cwd=CONF.parent, env=environment, check=False
+    )
+    assert result.returncode == 2
+    assert "PYTHONWARNINGS=error" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_flags_may_stand_anywhere(run_main):
+    status, out, _ = run_main("heads=two", "--cfg", "job", "seed=3")
+    assert (status, "seed: 3" in out) == (0, True)
+
+
+def test_working_directory_that_is_not_utf8_is_one_line(run_main, tmp_path, monkeypatch):
+    folder = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.mkdir(folder)
+    monkeypatch.chdir(os.fsdecode(folder))
+    status, _, errors = run_main("heads=two")
+    assert status == 2
+    assert errors.startswith("attnlab: the name of the working directory ")
+    assert "is not UTF-8 (byte 0xe9)" in errors
+    assert errors.count("\n") == 1
+    assert os.listdir(folder) == []
+    assert run_main("--version")[0] == 0
 
 
 def test_missing_dependency_is_one_line():

@@ -1,6 +1,7 @@
 """`attnlab new`: the written files work unchanged, the docs show them, and nothing is overwritten."""
 
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from attnlab.testing.invariants import variant
 HOME = Path(__file__).parents[2]
 NAMES = {
     "mask": "banded", "score": "fading", "heads": "cosine", "mixer": "running_mean", "epilogue": "head_scale",
-    "task": "came_first", "experiment": "sooner",
+    "task": "came_first", "logger": "json_lines", "experiment": "sooner",
 }  # fmt: skip
 WRITING = (HOME / "docs" / "writing.md").read_text("utf-8")
 # The change of each template after which docs/writing.md quotes a failing invariant.
@@ -57,12 +58,12 @@ def list_files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def run_written_tests(name: str) -> None:
+def run_written_tests(name: str, tmp_path: Path) -> None:
     module = importlib.import_module(f"test_{name}")
     tests = [value for key, value in vars(module).items() if key.startswith("test_")]
     assert tests
     for test in tests:
-        test()
+        test(*[tmp_path] * ("tmp_path" in inspect.signature(test).parameters))
 
 
 def test_every_kind_writes_its_files_and_prints_next_commands(folder, capsys):
@@ -109,10 +110,10 @@ def test_written_files_pass_ruff(folder):
         assert result.returncode == 0, result.stdout
 
 
-@pytest.mark.parametrize("kind", ["mask", "score", "task"])
+@pytest.mark.parametrize("kind", ["mask", "score", "task", "logger"])
 def test_written_files_pass_their_own_test(folder, kind):
     run_new(kind)
-    run_written_tests(NAMES[kind])
+    run_written_tests(NAMES[kind], folder)
 
 
 @pytest.mark.rare
@@ -123,7 +124,7 @@ def test_all_written_tests_pass_under_plain_pytest(folder):
     line = [sys.executable, "-m", "pytest", "-q", "-W", "error"]
     result = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
-    assert "9 passed" in result.stdout
+    assert "10 passed" in result.stdout
 
 
 @pytest.mark.rare

@@ -25,7 +25,10 @@ def novel_path(tmp_path: Path) -> Path:
 @pytest.fixture
 def make_text_task(novel_path: Path, tmp_path: Path):
     """Build a text task over the novel; keywords replace the settings."""
-    settings = {"length": 7, "val_fraction": 0.2, "val_windows": None, "cache": str(tmp_path / "cache")}
+    settings = {
+        "length": 7, "val_fraction": 0.2, "val_windows": None, "cache": str(tmp_path / "cache"),
+        "validation_path": None, "text_key": "text", "normalize": None,
+    }  # fmt: skip
 
     def build(path: Path = novel_path, tokenizer=None, **changes):
         return text.file_text(str(path), tokenizer=tokenizer or CharTokenizer(), **settings | changes)

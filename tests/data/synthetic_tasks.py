@@ -9,13 +9,20 @@ from attnlab.data.recall import AssociativeRecall
 from attnlab.data.synthetic.compositional_recall import CompositionalRecall
 from attnlab.data.synthetic.compression import Compression
 from attnlab.data.synthetic.depo import Depo
+from attnlab.data.synthetic.dyck import Dyck
+from attnlab.data.synthetic.flip_flop import FlipFlop
 from attnlab.data.synthetic.forgetting_recall import ForgettingRecall
 from attnlab.data.synthetic.in_context_recall import InContextRecall
 from attnlab.data.synthetic.mano import Mano
 from attnlab.data.synthetic.memorization import Memorization
+from attnlab.data.synthetic.modular_addition import ModularAddition
+from attnlab.data.synthetic.needle_keys import NeedleKeys
 from attnlab.data.synthetic.selective_copying import SelectiveCopying
+from attnlab.data.synthetic.variable_binding import VariableBinding
+from attnlab.data.synthetic.word_problem import PermutationProduct
 
 IGNORE = -100
+SIZES = {"shortest": 3, "longest": 7, "val_longest": 17, "val_windows": 31}
 TASK_FACTORIES = {
     "recall": lambda **changes: AssociativeRecall(
         **{"length": 23, "vocabulary": 14, "pairs": 5, "power": 0.01, "val_windows": 31} | changes
@@ -61,6 +68,24 @@ TASK_FACTORIES = {
     ),
     "mano": lambda **changes: Mano(
         **{"length": 33, "modulus": 7, "operations": 3, "val_windows": 31} | changes
+    ),
+    "parity": lambda **changes: TASK_FACTORIES["modular_addition"](**{"modulus": 2} | changes),
+    "modular_addition": lambda **changes: ModularAddition(
+        **{"length": 19, "modulus": 5, "last_only": False} | SIZES | changes
+    ),
+    "s3": lambda **changes: PermutationProduct(
+        **{"length": 19, "degree": 3, "moved": 3, "last_only": False} | SIZES | changes
+    ),
+    "s5": lambda **changes: TASK_FACTORIES["s3"](**{"degree": 5, "moved": 5} | changes),
+    "flip_flop": lambda **changes: FlipFlop(**{"length": 37, "ignore": 0.5} | SIZES | changes),
+    "dyck": lambda **changes: Dyck(
+        **{"length": 19, "kinds": 2, "depth": 3, "val_windows": 31} | changes
+    ),
+    "needle_keys": lambda **changes: NeedleKeys(
+        **{"length": 19, "symbols": 5, "needles": [1, 3], "val_windows": 31} | changes
+    ),
+    "variable_binding": lambda **changes: VariableBinding(
+        **{"length": 31, "variables": 3, "values": 7, "overwrites": 5, "val_windows": 31} | changes
     ),
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ def make_ar_hits_task(novel_path, tmp_path):
     def build(**changes):
         cache = str(tmp_path / "cache")
         settings = {"tokenizer": CharTokenizer(), "rare": 0.01, "cache": cache} | SETTINGS | changes
-        return ar_hits.ArHitsTask(load_file_corpus(str(novel_path), cache), **settings)
+        return ar_hits.ArHitsTask(load_file_corpus(str(novel_path), cache, "text", None), **settings)
 
     return build
 

@@ -31,6 +31,7 @@ def load_hub(tmp_path, monkeypatch):
         "revision": None,
         "streaming": True,
         "max_chars": None,
+        "normalize": None,
         "cache": str(tmp_path / "cache"),
     }
     return lambda **changes: load_hub_corpus(**settings | changes)
@@ -48,7 +49,11 @@ def local_data_set(tmp_path):
 @pytest.fixture
 def load_file(tmp_path):
     """Load a file corpus with a temporary cache."""
-    return lambda path: load_file_corpus(str(path), str(tmp_path / "cache"))
+
+    def load(path, text_key="text", normalize=None):
+        return load_file_corpus(str(path), str(tmp_path / "cache"), text_key, normalize)
+
+    return load
 
 
 def test_a_file_is_read_to_the_byte(tmp_path, load_file):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import InstantiationException
@@ -78,6 +79,14 @@ SYNTHETIC_TASKS = [
     "memorization",
     "depo",
     "mano",
+    "parity",
+    "modular_addition",
+    "s3",
+    "s5",
+    "flip_flop",
+    "dyck",
+    "needle_keys",
+    "variable_binding",
 ]
 
 
@@ -86,6 +95,14 @@ SYNTHETIC_TASKS = [
 def test_synthetic_tasks_fit_the_lengths_of_the_sizes(build_data_module, name, length):
     task = build_data_module(f"data={name}", f"data.length={length}").task
     assert (task.name, task.length) == (name, length)
+
+
+@pytest.mark.parametrize("name", SYNTHETIC_TASKS[SYNTHETIC_TASKS.index("parity") :])
+@pytest.mark.parametrize("length", [16, 64])
+def test_validation_has_every_condition(build_data_module, name, length):
+    module = build_data_module(f"data={name}", f"data.length={length}")
+    seen = torch.cat([batch["condition"][batch["targets"] >= 0] for batch in module.val_batches])
+    assert seen.unique().tolist() == list(range(len(module.task.conditions)))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ def make_names_task(tmp_path):
         "config": None,
         "split": "train",
         "field": "name",
+        "normalize": None,
         "cache": str(tmp_path),
         "length": 6,
         "val_fraction": 0.25,

@@ -227,6 +227,51 @@ def test_mano_conditions_are_the_numbers_of_operations():
         assert condition == f"operations/{words[start][1:]}"
 
 
+def test_needle_keys_target_the_value_of_the_queried_key():
+    counts, starts, queried = set(), set(), set()
+    for words, targets in iterate_examples(TASK_FACTORIES["needle_keys"]()):
+        pairs, place = {}, 0
+        while place < 18:
+            if words[place][0] == "k":
+                assert words[place] not in pairs
+                assert words[place + 1][0] == "v"
+                pairs[words[place]] = words[place + 1]
+                starts.add(place)
+                place += 1
+            else:
+                assert words[place][0] == "c"
+            place += 1
+        assert targets == [None] * 18 + [pairs[words[18]]]
+        counts.add(len(pairs))
+        queried.add(list(pairs).index(words[18]))
+    assert counts == {1, 3}
+    assert starts == set(range(17))
+    assert queried == {0, 1, 2}
+    for words, place, _, condition in iterate_targets("needle_keys"):
+        assert condition == f"needles/{sum(word[0] == 'k' for word in words[:place])}"
+
+
+def test_variable_binding_targets_are_the_last_values():
+    overwrites = set()
+    for words, targets in iterate_examples(TASK_FACTORIES["variable_binding"]()):
+        bound = {}
+        for variable, value in zip(words[:28:2], words[1:28:2], strict=True):
+            assert (variable[0], value[0]) in {("x", "v"), ("_", "_")}
+            if variable != "_":
+                bound[variable] = value
+        overwrites.add(14 - words[:28:2].count("_") - 3)
+        assert set(words[28:]) == set(bound) == {"x0", "x1", "x2"}
+        assert targets == [None] * 28 + [bound[variable] for variable in words[28:]]
+    assert overwrites == {0, 1, 2, 3, 4, 5}
+
+
+def test_variable_binding_conditions_count_the_overwrites():
+    for words, place, _, condition in iterate_targets("variable_binding"):
+        lower_bound = int(condition.removeprefix("overwrites/"))
+        overwrites = words[:28].count(words[place]) - 1
+        assert lower_bound <= overwrites <= max(0, 2 * lower_bound - 1)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
@@ -252,6 +297,14 @@ def test_mano_conditions_are_the_numbers_of_operations():
         ("depo", {"length": 23}, r"data\.length=23 is too short: .* 24 tokens"),
         ("mano", {"length": 9}, r"data\.length=9 is too short: .* 10 tokens"),
         ("mano", {"modulus": 1}, r"data\.modulus must .* got 1"),
+        ("needle_keys", {"needles": []}, r"data\.needles must .* got \[\]"),
+        ("needle_keys", {"needles": [0, 2]}, r"data\.needles must .* got \[0, 2\]"),
+        ("needle_keys", {"needles": [3, 1]}, r"data\.needles must be in increasing order .* got \[3, 1\]"),
+        ("needle_keys", {"needles": [6]}, r"data\.symbols=5 is too small: 6 needles"),
+        ("needle_keys", {"length": 6}, r"data\.length=6 is too short: 3 pairs .* 7 tokens"),
+        ("variable_binding", {"values": 1}, r"data\.values must .* got 1"),
+        ("variable_binding", {"overwrites": 0}, r"data\.overwrites must .* got 0"),
+        ("variable_binding", {"length": 18}, r"data\.length=18 is too short: 3 variables .* 19 tokens"),
     ],
 )
 def test_invalid_settings_are_rejected(name, changes, message):

@@ -44,6 +44,8 @@ LONG_FORMS = {
     "int4": "4 bits",
     "none_kv": "convolved keys and values",
     "nope_convolution/none": "plain ones",
+    "parity_write_range/positive": "strengths up to 1",
+    "parity_write_range/negative": "strengths up to 2",
     "off_by_one": "1 added to its denominator",
     "scaled": r"divided by sqrt\(d\)",
     "unscaled": r"without the division by sqrt\(d\)",
@@ -70,9 +72,10 @@ LONG_FORMS = {
 METRICS = {  # the first pattern that matches names the metric
     r"val/loss": "validation loss|copying loss",
     r"train/loss": "training loss",
+    r"steps_to_\d+": r"steps to \d+% accuracy",
     r"kv_bytes.*": "cache",
     r"length/excess/.*": "excess loss|loss of .* at four times the length",
-    r"loss/length/.*": "copying loss",
+    r"loss/length/.*": "copying loss|on (parity|S3|the flip-flop language), .* loss",
     r"(loss/distance|length)/.*": "loss",
     r"cache/rise": "validation loss",
     r"cache/rise/.*|pruned/.*": "loss",
@@ -98,7 +101,7 @@ METRICS = {  # the first pattern that matches names the metric
 }
 COMPARISONS = {
     "below": r"lower|less|fewer|below|smaller|halves|has an? (third|quarter|twelfth) of|rounding only",
-    "above": r"higher|more than|above",
+    "above": r"higher|more (steps .* )?than|above",
     "within": r"equivalent to|equals?|within|exactly|in proportion to",
 }
 STATED = "stated"  # the arm of a theoretical value, which the claim states as a number

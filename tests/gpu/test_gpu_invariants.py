@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 SIZES = ("model.dim=128", "model.n_heads=4", "data.length=128")
-AXES = ("heads", "position", "convolution", "score", "normalizer", "mask", "epilogue")
+AXES = ("heads", "position", "convolution", "keys", "score", "normalizer", "mask", "epilogue")
 EVERY = [f"{axis}={value}" for axis in AXES for value in list_options(axis)]
 COMPILED = [  # one of each kind of score and mask, since compiling takes seconds
     "heads=mha", "heads=gqa", "heads=mla", "position=alibi", "position=relative", "score=softcap",

@@ -1,7 +1,13 @@
 """Model construction from a config: layer patches repeat and replace parts."""
 
+import pytest
+import torch
+
+from attnlab.attention.contracts import Capabilities
 from attnlab.attention.masks.causal import causal
 from attnlab.model.build import build_model, list_mixer_configs
+from attnlab.model.huggingface.canonical_config import canonicalize_config
+from attnlab.store.fingerprint import strip_excluded_keys
 
 
 def test_layer_patches_repeat_over_layers(compose):
@@ -26,3 +32,30 @@ def test_layer_patch_with_another_target_replaces_the_part():
     assert (plain, replaced) == (attention, gru)
     assert other == {**attention, "epilogue": sinks}
     assert patched == {**attention, "epilogue": {**gate, "start": 1.0}}
+
+
+@pytest.mark.parametrize("window", [None, 64])
+@pytest.mark.parametrize(
+    ("option", "n_local", "n_patches"),
+    [("local_global", 1, 2), ("local_global_3_to_1", 3, 4), ("local_global_5_to_1", 5, 6),
+     ("nope_global", 1, 2), ("yoco", 1, 4)],
+)  # fmt: skip
+def test_window_of_all_local_layers_is_one_key(compose, option, n_local, n_patches, window):
+    overrides = [] if window is None else [f"model.window={window}"]
+    model = build_model(compose(f"layers={option}", "model.n_layers=12", *overrides), 7)
+    windows = [Capabilities.from_part(block.mixer.mask).visible_window for block in model.blocks]
+    pattern = [(window or 16, 0)] * n_local + [None] * (n_patches - n_local)
+    assert windows == pattern * (12 // n_patches)
+
+
+def test_window_key_alone_changes_neither_model_nor_run(compose):
+    patch = "{masks: {local: {_target_: attnlab.attention.masks.window.window, size: 16, keep: 0}}}"
+    preset, plain = compose("layers=local_global"), compose(f"model.layers=[{patch},{{}}]")
+    assert (
+        strip_excluded_keys(preset)
+        == strip_excluded_keys(plain)
+        != strip_excluded_keys(compose("layers=local_global", "model.window=17"))
+    )
+    assert canonicalize_config(preset["model"]) == canonicalize_config(plain["model"])
+    tokens = torch.randint(31, (2, 40), generator=torch.Generator().manual_seed(0))
+    assert torch.equal(build_model(preset, 31)(tokens), build_model(plain, 31)(tokens))

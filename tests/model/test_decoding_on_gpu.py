@@ -17,10 +17,12 @@ from attnlab.model.generation import Decoder
 from attnlab.testing.invariants.variant_composition import combine_choices, list_options
 
 AXES = (
-    "model", "heads", "position", "convolution", "score", "normalizer", "mask", "epilogue", "values",
+    "model", "heads", "position", "convolution", "keys", "score", "normalizer", "mask", "epilogue", "values",
     "layers", "block", "residual",
 )  # fmt: skip
-READS_VALUES = {"mask=moba", "mask=random_blocks"}  # a cached step reads the current number of blocks
+READS_VALUES = {
+    f"mask={name}" for name in ("moba", "random_blocks", "top_tokens", "indexed_tokens", "indexed_blocks")
+}  # a cached step reads the current number of blocks
 PROMPTS = ([3, 1, 4, 1, 5], [2, 2, 6])
 RARE = [pytest.param(each, marks=pytest.mark.rare) for each in ("convolution=kv", "score=forget")]
 

@@ -13,7 +13,7 @@ from attnlab.attention.rotary import Rope
 from attnlab.attention.scores.alibi import Alibi, CoarseAlibi
 from attnlab.measure.generation_costs import count_generation_cost, predict_generation_cost
 from attnlab.model.experts import Experts
-from attnlab.model.transformer import Transformer
+from attnlab.model.transformer import SwiGlu, Transformer
 from attnlab.testing.invariants.variant import randomize
 
 M, F, E = 6, 5, 4
@@ -40,6 +40,27 @@ def test_output_is_the_weighted_sum_of_the_top_experts(bias):
         torch.testing.assert_close(actual, expected)
     with pytest.raises(ValueError, match="n_chosen=5 and n_experts=4"):
         Experts(M, F, bias, E, 5)
+
+
+@pytest.mark.parametrize("renormalize", [True, False])
+@pytest.mark.parametrize("shared_width", [None, 7])
+def test_swiglu_experts_equal_swiglu_ffns_with_probabilities_of_all_experts(renormalize, shared_width):
+    mixture = randomize(
+        Experts(M, F, False, E, 2, sharpness=1.0, limit=None, offset=0.0, renormalize=renormalize,
+                shared_width=shared_width)
+    ).double()  # fmt: skip
+    expected = torch.zeros_like(X)
+    probabilities, chosen = mixture.router(X).softmax(-1).topk(2)
+    if renormalize:
+        probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    for n in range(E):
+        expert = SwiGlu(M, F, bias=False).double()
+        expert.up.weight.data = mixture.up.weight.view(E, 2 * F, M)[n]
+        expert.down.weight.data = mixture.down.weight.view(E, M, F)[n]
+        expected = expected + (probabilities * (chosen == n)).sum(-1, keepdim=True) * expert(X)
+    if shared_width:
+        expected = expected + mixture.shared_gate(X).sigmoid() * mixture.shared(X)
+    torch.testing.assert_close(mixture(X), expected)
 
 
 def make_model(**heads):

@@ -35,6 +35,7 @@ MLA = {
     "v_head_dim": 5,
     "first_k_dense_replace": 3,
 }
+QWEN_EXPERTS = {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 13}
 
 CASES = {
     "llama": [{"rope_parameters": YARN}, {"rope_parameters": YARN | {"truncate": False, "mscale": 0.7}}],
@@ -117,6 +118,7 @@ CASES = {
             "hidden_activation": "gelu",
             "rms_norm_eps": 1e-2,
         },
+        {"head_dim": 4, "layer_types": ["full_attention"] * 3},
     ],
     "gemma3_text": [
         {"head_dim": 10, "query_pre_attn_scalar": 7, "sliding_window": 4, "sliding_window_pattern": 2},
@@ -136,6 +138,7 @@ CASES = {
             "layer_types": SLIDING,
             "rope_parameters": {"full_attention": LINEAR, "sliding_attention": YARN},
         },
+        {"head_dim": 4, "layer_types": ["full_attention"] * 3},
     ],
     "gpt_oss": [
         {"head_dim": 10, "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 4},
@@ -150,6 +153,12 @@ CASES = {
             "swiglu_limit": 0.5,
             "swiglu_alpha": 1.2,
             "rms_norm_eps": 1e-2,
+        },
+        {
+            "head_dim": 4,
+            "num_local_experts": 2,
+            "num_experts_per_tok": 1,
+            "layer_types": ["full_attention"] * 3,
         },
     ],
     "deepseek_v3": [
@@ -189,6 +198,185 @@ CASES = {
             "num_attention_heads": 8,
             "num_key_value_heads": 8,
             "head_dim": 4,
+            "tie_word_embeddings": True,
+            "rope_parameters": YARN,
+        },
+    ],
+    "granite": [
+        {
+            "attention_multiplier": 0.7,
+            "residual_multiplier": 0.6,
+            "logits_scaling": 0.5,
+            "embedding_multiplier": 2.0,
+            "rms_norm_eps": 1e-3,
+        },
+        {
+            "attention_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+            "rope_parameters": YARN,
+            "num_key_value_heads": None,
+            "head_dim": 10,
+        },
+    ],
+    "starcoder2": [
+        {"sliding_window": 5, "norm_epsilon": 1e-3},
+        {"use_bias": False, "tie_word_embeddings": False, "hidden_act": "gelu", "rope_theta": 300.0},
+    ],
+    "olmo3": [
+        {"sliding_window": 4, "rms_norm_eps": 1e-2, "num_hidden_layers": 4},
+        {
+            "sliding_window": 3,
+            "layer_types": SLIDING[::-1],
+            "attention_bias": True,
+            "tie_word_embeddings": True,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+        {
+            "sliding_window": 5,
+            "layer_types": SLIDING,
+            "num_key_value_heads": 1,
+            "rope_parameters": {"full_attention": YARN, "sliding_attention": LINEAR},
+        },
+        {"layer_types": ["full_attention"] * 3},
+    ],
+    "stablelm": [
+        {"hidden_size": 48, "use_qkv_bias": True, "layer_norm_eps": 1e-3},
+        {"use_parallel_residual": True, "partial_rotary_factor": 0.5, "tie_word_embeddings": True},
+        {"partial_rotary_factor": 1.0, "num_key_value_heads": 1, "rope_parameters": YARN},
+    ],
+    "glm": [
+        {"head_dim": 8, "rms_norm_eps": 1e-3},
+        {
+            "head_dim": 10,
+            "partial_rotary_factor": 1.0,
+            "attention_bias": False,
+            "rope_theta": 300.0,
+            "tie_word_embeddings": True,
+        },
+        {"head_dim": 8, "rope_parameters": LINEAR | {"partial_rotary_factor": 0.25}},
+    ],
+    "glm4": [
+        {"head_dim": 8, "rms_norm_eps": 1e-3},
+        {"head_dim": 12, "attention_bias": False, "num_key_value_heads": 6, "rope_parameters": YARN},
+    ],
+    "seed_oss": [
+        {"head_dim": 10, "rms_norm_eps": 1e-3},
+        {
+            "head_dim": None,
+            "attention_bias": False,
+            "attention_out_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+            "num_key_value_heads": None,
+            "rope_parameters": LINEAR,
+        },
+    ],
+    "exaone4": [
+        {"sliding_window": 4, "sliding_window_pattern": 2, "rms_norm_eps": 1e-2},
+        {"sliding_window": None, "layer_types": ["full_attention"] * 3, "rope_parameters": YARN},
+        {"layer_types": ["full_attention"] * 3, "tie_word_embeddings": True},
+        {"sliding_window": 3, "layer_types": SLIDING[::-1], "num_key_value_heads": 1, "head_dim": 10},
+    ],
+    "ernie4_5": [
+        {"head_dim": 10, "rms_norm_eps": 1e-3},
+        {"head_dim": None, "use_bias": True, "tie_word_embeddings": False, "rope_parameters": YARN},
+    ],
+    "helium": [
+        {"head_dim": 4, "rms_norm_eps": 1e-3},
+        {
+            "head_dim": 4,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "tie_word_embeddings": True,
+            "num_key_value_heads": 6,
+            "rope_parameters": LINEAR,
+        },
+    ],
+    "gemma": [
+        {"head_dim": 10, "rms_norm_eps": 1e-3},
+        {"head_dim": 4, "hidden_act": "gelu", "attention_bias": True, "rope_parameters": YARN},
+        {"head_dim": 4, "hidden_act": "gelu_python", "tie_word_embeddings": False, "num_key_value_heads": 1},
+    ],
+    "cohere": [
+        {"logit_scale": 0.7, "layer_norm_eps": 1e-3},
+        {
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+            "num_key_value_heads": None,
+            "logit_scale": 1.0,
+            "rope_parameters": YARN,
+        },
+    ],
+    "cohere2": [
+        {"logit_scale": 0.7, "sliding_window": 4, "sliding_window_pattern": 2},
+        {
+            "logit_scale": 1.5,
+            "sliding_window": 3,
+            "layer_types": SLIDING[::-1],
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+            "rope_parameters": LINEAR,
+        },
+        {"logit_scale": 1.0, "layer_types": ["full_attention"] * 3, "layer_norm_eps": 1e-2},
+    ],
+    "arcee": [
+        {"rms_norm_eps": 1e-3, "mlp_bias": True},
+        {"attention_bias": True, "head_dim": 10, "tie_word_embeddings": True, "rope_parameters": YARN},
+    ],
+    "nemotron": [
+        {"norm_eps": 1e-3},
+        {
+            "attention_bias": True,
+            "mlp_bias": True,
+            "head_dim": 8,
+            "tie_word_embeddings": True,
+            "rope_parameters": LINEAR | {"partial_rotary_factor": 0.25},
+        },
+    ],
+    "opt": [
+        {"ffn_dim": 37, "max_position_embeddings": 29},
+        {"ffn_dim": 20, "enable_bias": False, "tie_word_embeddings": False},
+    ],
+    "mixtral": [
+        {"num_local_experts": 4, "head_dim": 10, "sliding_window": 5, "rms_norm_eps": 1e-3},
+        {
+            "num_local_experts": 3,
+            "num_experts_per_tok": 3,
+            "num_key_value_heads": 6,
+            "tie_word_embeddings": True,
+            "rope_parameters": LINEAR,
+        },
+    ],
+    "qwen2_moe": [
+        QWEN_EXPERTS | {"shared_expert_intermediate_size": 17, "rms_norm_eps": 1e-3},
+        QWEN_EXPERTS
+        | {
+            "shared_expert_intermediate_size": 9,
+            "norm_topk_prob": True,
+            "qkv_bias": False,
+            "use_sliding_window": True,
+            "sliding_window": 4,
+            "max_window_layers": 2,
+            "tie_word_embeddings": True,
+        },
+        QWEN_EXPERTS
+        | {
+            "num_experts_per_tok": 5,
+            "use_sliding_window": True,
+            "sliding_window": 5,
+            "layer_types": SLIDING[::-1],
+            "rope_parameters": LINEAR,
+        },
+    ],
+    "qwen3_moe": [
+        QWEN_EXPERTS | {"norm_topk_prob": True, "head_dim": 10, "rms_norm_eps": 1e-2},
+        QWEN_EXPERTS
+        | {
+            "num_experts_per_tok": 1,
+            "attention_bias": True,
+            "use_sliding_window": True,
+            "sliding_window": 4,
             "tie_word_embeddings": True,
             "rope_parameters": YARN,
         },

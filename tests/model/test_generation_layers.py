@@ -24,6 +24,7 @@ from attnlab.attention.masks.full import full
 from attnlab.attention.masks.prefix import prefix
 from attnlab.attention.masks.window import window
 from attnlab.attention.mixers.delta import GatedDeltaNet
+from attnlab.attention.mixers.feature_delta import KimiDeltaAttention
 from attnlab.attention.mixers.linear import LinearAttention
 from attnlab.attention.rotary import Rope
 from attnlab.model import generation
@@ -145,6 +146,8 @@ def make_value_residual_mixer(layer):
 
 MIXERS = {
     "delta": lambda layer: GatedDeltaNet(24, 6),
+    "product": lambda layer: GatedDeltaNet(24, 6, steps_per_token=2),
+    "kda": lambda layer: KimiDeltaAttention(24, 6),
     "linear": lambda layer: LinearAttention(24, 4, decay=True),
     "hybrid": make_hybrid_mixer,
     "borrowed keys": make_shared_kv_mixer,

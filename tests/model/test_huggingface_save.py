@@ -51,6 +51,7 @@ def test_unsupported_config_raises_with_the_reason(change, message, tmp_path):
         ([{"epilogue": None}, {"masks": {"causal": {"path": "attnlab.attention.masks.full.full"}}}], 1),
         ([{}, WINDOW, {}], 1),
         ([{"rotary": {"base": 3.0}}], 0),
+        ([{"rotary": {"frequencies": "head"}}], 0),
     ],
 )
 def test_layer_patch_with_an_effect_is_named(layers, where, scaled_llama):

@@ -1,5 +1,6 @@
 """Loading loses no bit of a tensor, and no head of a file whose config ties the embedding."""
 
+import json
 from collections import Counter
 
 import pytest
@@ -114,5 +115,80 @@ def test_quantized_weights_are_rejected(tmp_path, dtype):
     make_hf_model(CASES["llama"], tmp_path)
     edit_tensors(tmp_path, lambda tensors: {"model.norm.weight": torch.ones(24).to(dtype)})
     with pytest.raises(ValueError, match=f"model.norm.weight has dtype {dtype}.*float32") as error:
+        load_hf_model(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_not_finite_are_rejected_with_their_name(tmp_path, value):
+    make_hf_model(CASES["llama"], tmp_path)
+    edit_tensors(tmp_path, lambda tensors: {"model.norm.weight": torch.tensor([value] * 2 + [1.0] * 22)})
+    message = "model.safetensors: model.norm.weight has 2 NaN or infinite values of 24: the weights"
+    with pytest.raises(ValueError, match=message) as error:
+        load_hf_model(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_values_beyond_the_range_of_the_requested_dtype_are_rejected(tmp_path):
+    make_hf_model(CASES["llama"], tmp_path)
+    edit_tensors(tmp_path, lambda tensors: {"model.norm.weight": torch.full((24,), 1e5)})
+    with pytest.raises(ValueError, match=r"in torch\.float16: norm\.weight has 24 NaN or infinite values"):
+        load_hf_model(tmp_path, dtype=torch.float16)
+    load_hf_model(tmp_path, dtype=torch.bfloat16)
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """Folder of a checkpoint in several files, and its index."""
+    make_hf_model(CASES["llama"]).save_pretrained(tmp_path, max_shard_size="9KB")
+    return tmp_path, json.loads((tmp_path / "model.safetensors.index.json").read_text())
+
+
+def test_missing_shard_is_named(shards):
+    folder, index = shards
+    files = sorted(set(index["weight_map"].values()))
+    (folder / files[1]).unlink()
+    message = (
+        rf"{files[1]} is missing, and model.safetensors.index.json names it .missing: 1 of {len(files)} "
+    )
+    with pytest.raises(ValueError, match=message) as error:
+        load_hf_model(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_tensor_in_two_shards_is_rejected(shards):
+    folder, index = shards
+    first, second = sorted(set(index["weight_map"].values()))[:2]
+    tensors = load_file(folder / first)
+    name = next(iter(tensors))
+    save_file(load_file(folder / second) | {name: -tensors[name]}, folder / second)
+    with pytest.raises(ValueError, match=f"{second} has {name}, and {first} has {name}"):
+        load_hf_model(folder)
+
+
+def test_tensor_with_and_without_the_prefix_is_rejected(tmp_path):
+    make_hf_model(CASES["llama"], tmp_path)
+    edit_tensors(tmp_path, lambda tensors: {"norm.weight": -tensors["model.norm.weight"]})
+    with pytest.raises(ValueError, match=r"norm\.weight, which is the same tensor"):
+        load_hf_model(tmp_path)
+
+
+@pytest.mark.parametrize("code", ["F8_E8M0", "F4", "F6_E2M3", "I8", "C64"])
+def test_tensor_of_any_other_dtype_is_rejected_in_one_line(tmp_path, code):
+    """The header of the file is edited: the safetensors package cannot write all of them."""
+    make_hf_model(CASES["llama"], tmp_path)
+    path = tmp_path / "model.safetensors"
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    bits = {"F8_E8M0": 8, "F4": 4, "F6_E2M3": 6, "I8": 8, "C64": 64}[code]
+    offset = max(entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__")
+    n_bytes = 24 * bits // 8
+    header["rotary_emb.inv_freq"] = header["model.norm.weight"]  # a name that is ignored
+    entry = {"dtype": code, "shape": [24], "data_offsets": [offset, offset + n_bytes]}
+    header["model.norm.weight"] = entry
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :] + bytes(n_bytes))
+    with pytest.raises(ValueError, match=r"norm\.weight has dtype|Dtype not understood") as error:
         load_hf_model(tmp_path)
     assert "\n" not in str(error.value)

@@ -57,6 +57,7 @@ def test_nested_parts_are_instantiated_once_and_passed_unchanged():
         ("masks", {"causal": 3}),
         ("scores", {"mine": None}),
         ("scores", {"mine": []}),
+        ("score_maps", {"mine": None}),
     ],
 )
 def test_mask_or_score_that_is_no_function_is_named(compose, group, parts):

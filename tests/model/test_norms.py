@@ -6,12 +6,16 @@ import pytest
 import torch
 from torch import nn
 
+from attnlab.attention.epilogue import ExclusiveEpilogue
 from attnlab.attention.heads.differential import DifferentialHeads
 from attnlab.attention.mixers.delta import GatedDeltaNet
+from attnlab.attention.mixers.feature_delta import KimiDeltaAttention
+from attnlab.attention.mixers.gated_linear import GatedLinearAttention
 from attnlab.attention.mixers.scalar_decay import ScalarDecay
 from attnlab.config import CONF
 from attnlab.model.build import build_model
 from attnlab.model.residual import DepthAttention
+from attnlab.training.preflight import check
 
 torch.set_num_threads(1)
 GROUPS = ("model", "heads", "score", "residual", "layers", "block", "epilogue", "values")
@@ -46,11 +50,13 @@ def test_norms_of_every_model_have_an_epsilon_independent_of_the_dtype(compose):
     "make",
     [
         lambda eps: GatedDeltaNet(24, 3, norm_eps=eps),
+        lambda eps: KimiDeltaAttention(24, 3, norm_eps=eps),
+        lambda eps: GatedLinearAttention(24, 3, 5, 2, norm_eps=eps),
         lambda eps: ScalarDecay(24, 3, 5, norm_eps=eps),
         lambda eps: DifferentialHeads(24, 6, 2, None, False, False, qk_norm=True, norm_eps=eps),
         lambda eps: DepthAttention(24, norm_eps=eps),
     ],
-    ids=["delta", "decay", "differential", "depth"],
+    ids=["delta", "kda", "gated linear", "decay", "differential", "depth"],
 )
 def test_norms_of_a_part_use_its_norm_eps(make, eps):
     assert {module.eps for module in make(eps).modules() if isinstance(module, NORMS)} == {eps}
@@ -67,3 +73,31 @@ def test_tiny_inputs_give_equal_outputs_in_float32_and_float64(make):
         expected = mixer(x)
         actual = copy.deepcopy(mixer).float()(x.float())
     assert compute_relative_error(actual, expected) < 1e-5
+
+
+def compute_exclusive_norm_error(dtype, distance):
+    """Error of a norm of exclusive attention whose outputs differ from the values by `distance`."""
+    torch.manual_seed(0)
+    values = torch.randn(1, 4, 64, 16).to(dtype)
+    out = (values.double() + distance * torch.randn(1, 4, 64, 16)).to(dtype)
+    norm = nn.RMSNorm(16, eps=1e-6, elementwise_affine=False)
+    actual, expected = (
+        norm(ExclusiveEpilogue()(o, None, None, v))
+        for o, v in ((out, values), (out.double(), values.double()))
+    )
+    return (actual.double() - expected).abs().max().item()
+
+
+def test_a_norm_after_exclusive_attention_is_well_conditioned_in_float32_only():
+    distances = [10.0**-n for n in range(9)]
+    assert max(compute_exclusive_norm_error(torch.float32, distance) for distance in distances) < 2e-3
+    assert max(compute_exclusive_norm_error(torch.bfloat16, distance) for distance in distances) > 0.5
+
+
+@pytest.mark.parametrize("block", ["post", "sandwich"])
+def test_a_norm_after_exclusive_attention_is_rejected_in_bfloat16(compose, block):
+    line = ("size=debug", "epilogue=exclusive")
+    with pytest.raises(ValueError, match=r"a norm after attention .* magnifies the rounding"):
+        check(compose(*line, f"block={block}", "trainer.precision=bf16-mixed"))
+    check(compose(*line, f"block={block}"))
+    check(compose(*line, "trainer.precision=bf16-mixed"))

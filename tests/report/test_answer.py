@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from PIL import Image
 from synthetic import World, build_context, build_provenance, replace_result, write_runs
 from worlds import EVIL, SyntheticReports
 
-from attnlab.report.answer import build_answer, build_arms_table
+from attnlab.report.answer import build_answer, build_arms_table, describe_short_training
 from attnlab.report.charts import vega_layers
-from attnlab.report.charts.chart_renderer import RenderedCharts
+from attnlab.report.charts.chart_renderer import RenderedCharts, Sheet
+from attnlab.report.charts.svg import BAND, LITERAL_COLORS
 from attnlab.report.pages.glossary import DEFINITIONS, Glossary
 from attnlab.report.pages.html import render_html
 from attnlab.report.pages.markdown import render_markdown
-from attnlab.report.pages.summary import MAX_ARMS, render_slide
+from attnlab.report.pages.summary import EDGE_MARGIN, MAX_ARMS, WIDTH, render_slide
 from attnlab.report.pages.terminal import format_terminal_lines
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report, load_report
@@ -31,6 +34,40 @@ REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 def _without_current_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the shipped experiment file of the same name, whose answer template would apply."""
     monkeypatch.setattr(filled_answer, "load_current_experiment", lambda _report: {})
+
+
+@pytest.mark.parametrize(
+    ("steps", "epochs", "continued", "is_short"),
+    [
+        (80, 0.4, 0, True),
+        (80, None, 0, True),
+        (80, 1.5, 0, False),
+        (200, 0.4, 0, False),
+        (80, 0.4, 400, False),
+    ],
+)
+def test_page_and_markdown_call_short_training_a_demonstration(
+    tmp_path: Path, blank_charts: None, steps: int, epochs: float | None, continued: int, is_short: bool
+) -> None:
+    runs = []
+    for run in write_runs(tmp_path, World()):
+        counts = {"steps": steps, "tokens": steps * 512, "epochs": epochs}
+        estimate = run.result.estimate.model_copy(update=counts)
+        runs.append(replace(replace_result(run, estimate=estimate), ancestor_tokens=continued * 512))
+    report = build_report(build_context(World()), runs, None, build_provenance())
+    sentence = "Trained for 80 steps: a demonstration of the report, not a finding about the designs."
+    for page in (render_html(report), render_markdown(report)):
+        assert (sentence in page) == is_short
+        assert page.count("SUPPORTED: the statement holds. It does not say that the design is good.") == 1
+
+
+def test_measurements_without_training_are_no_demonstration(tmp_path: Path) -> None:
+    runs = [
+        replace_result(run, estimate=run.result.estimate.model_copy(update={"steps": 0, "tokens": 0}))
+        for run in write_runs(tmp_path, World())
+    ]
+    report = build_report(build_context(World()), runs, None, build_provenance())
+    assert describe_short_training(report) == ""
 
 
 def make_report(folder: Path, world: World, **changes: Any) -> Report:
@@ -169,6 +206,20 @@ def test_untrained_models_decide_counted_claims_only(tmp_path: Path) -> None:
     assert list_verdicts(tmp_path / "parent", steps=4, config={"parent": "mha"}) == ["REFUTED", "SUPPORTED"]
 
 
+def test_models_at_the_best_guess_on_generated_data_are_untrained(tmp_path: Path) -> None:
+    def list_at_guess(name: str, guess: float) -> list[str]:
+        world, runs = World(effects={"mha": 0.0, "gqa": -0.5}), []
+        for run in write_runs(tmp_path / name, world):
+            data = run.result.estimate.data | {"guessing_loss": guess}
+            estimate = run.result.estimate.model_copy(update={"data": data})
+            runs.append(replace_result(run, metrics={"val/loss": 2.0}, estimate=estimate))
+        report = build_report(build_context(world), runs, None, build_provenance())
+        return [claim.verdict for claim in report.verdict.claims]
+
+    assert list_at_guess("guess", 2.02)[0] == "UNTRAINED"
+    assert list_at_guess("learned", 2.1)[0] != "UNTRAINED"
+
+
 def test_term_is_explained_once_and_markup_is_escaped() -> None:
     glossary = Glossary()
     first = glossary.explain_terms(f"costs 0.1 nats {EVIL} against the margin")
@@ -186,19 +237,64 @@ def test_no_two_of_43_arms_share_color_and_shape() -> None:
 
 @pytest.mark.rare(sample=1)
 @pytest.mark.parametrize("name", ["good", "broken", "nothing", "single"])
-def test_slide_has_answer_arms_and_claims(name: str, synthetic_reports: SyntheticReports) -> None:
+def test_slide_has_answer_arms_claims_and_chart(name: str, synthetic_reports: SyntheticReports) -> None:
     report, folder = synthetic_reports[name]
-    sheet = ElementTree.fromstring(render_slide(report))
-    texts = [part.text for part in sheet.iter() if part.tag.endswith("text")]
+    sheet = render_slide(report)
+    texts = list_slide_texts(sheet)
     assert build_answer(report).sentence[:40] in " ".join(texts)
     for row in build_answer(report).arms[:MAX_ARMS]:
         assert row.arm in texts
     for claim in report.verdict.claims:
         assert claim.verdict in texts
-    assert (folder / "summary.png").read_bytes().startswith(b"\x89PNG")
+    picture = Image.open(folder / "summary.png").convert("RGB")
+    band = np.array([int(LITERAL_COLORS[BAND][i : i + 2], 16) for i in (1, 3, 5)])
+    in_band = (abs(np.asarray(picture).astype(int) - band) <= 6).all(-1)
+    assert in_band.any() == bool(sheet.charts) == (name != "nothing")
 
 
-def test_slide_states_the_number_of_omitted_arms(tmp_path: Path) -> None:
-    world = World(effects={"mha": 0.0, **{f"arm{i}": 0.01 * i for i in range(1, 12)}})
+@pytest.mark.parametrize(
+    ("name", "n_charts", "n_rows"),
+    [
+        ("tied_qkv", 1, 1),
+        ("gqa_vs_mha", 1, 3),
+        ("every_variant", 1, 2),
+        ("heads_by_task", 1, 6),
+        ("lossy_caches", 1, 6),
+        ("qk_variance", 5, 5),
+        ("rope_interpolation", 2, 5),
+        ("kv_cache_bytes", 0, 0),
+    ],
+)
+def test_claims_and_their_charts_fit_below_the_arms(name: str, n_charts: int, n_rows: int) -> None:
+    sheet = render_slide(load_report(REFERENCES / name / "report.json"))
+    assert len(sheet.charts) == n_charts
+    rows = [row["label"] for chart in sheet.charts for row in chart.spec["data"]["values"]]
+    assert len(rows) == n_rows
+    texts = ElementTree.fromstring(sheet.source).findall("{*}text")
+    footer = float(texts[-1].get("y", 0)) - 13
+    assert max(float(text.get("y", 0)) for text in texts[:-1]) < footer
+    bottom = float(ElementTree.fromstring(sheet.source).findall("{*}circle")[0].get("cy", 0)) - 14
+    for chart in sheet.charts:
+        assert chart.y >= bottom - 1
+        bottom = chart.y + chart.scale * chart.spec["height"]
+        assert chart.x + chart.scale * chart.spec["width"] == pytest.approx(WIDTH - EDGE_MARGIN, abs=1)
+    assert bottom < footer
+
+
+def test_slide_of_untrained_models_has_the_chart(tmp_path: Path) -> None:
+    world, runs = World(effects={"mha": 0.0, "gqa": -0.5}), []
+    for run in write_runs(tmp_path, world):
+        runs.append(replace_result(run, estimate=run.result.estimate.model_copy(update={"steps": 4})))
+    sheet = render_slide(build_report(build_context(world), runs, None, build_provenance()))
+    assert [chart.spec["data"]["values"][0]["verdict"] for chart in sheet.charts] == ["UNTRAINED"]
+
+
+def list_slide_texts(sheet: Sheet) -> list[str]:
+    return [text.text or "" for text in ElementTree.fromstring(sheet.source).findall("{*}text")]
+
+
+@pytest.mark.parametrize(("arms", "words"), [(9, "and 1 more arm in"), (12, "and 4 more arms in")])
+def test_slide_states_the_number_of_omitted_arms(tmp_path: Path, arms: int, words: str) -> None:
+    world = World(effects={"mha": 0.0, **{f"arm{i}": 0.01 * i for i in range(1, arms)}})
     report = make_report(tmp_path, replace(world, seeds=[0, 1]), claims=[])
-    assert f"and {12 - MAX_ARMS} more arms in the report" in render_slide(report)
+    assert words in render_slide(report).source

@@ -1,14 +1,24 @@
 """The page in a real browser: no request, no error; readable, usable by keyboard, and printable."""
 
+import io
 import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from visits import BROWSER_MARKS, Visit, find_page
 from worlds import EVIL, SyntheticReports
 
+from attnlab.report.charts.chart_renderer import RenderedCharts
+from attnlab.report.pages.html import render_html
+from attnlab.report.schema import load_report
+from attnlab.report.tables.map_archive import read_archive
+
 pytestmark = BROWSER_MARKS
 PAGES = ["good", "broken", "nothing", "single", "index", "ledger"]
+A4_PORTRAIT = {"width": 718, "height": 1047}  # pixels of 210 x 297 mm with margins of 1 cm
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -21,6 +31,31 @@ def test_page_makes_no_request_and_reports_no_error(
         requests = [url for url in visit.requests if not url.startswith("data:image/png;base64,")]
         assert requests == [find_page(synthetic_reports, name).as_uri()]
         assert visit.trouble == []
+
+
+def test_table_that_goes_on_has_a_shadow_at_its_edge(
+    browser: Any, synthetic_reports: SyntheticReports
+) -> None:
+    settings = {"viewport": {"width": 390, "height": 900}, "java_script_enabled": False}
+    with Visit(browser, find_page(synthetic_reports, "good"), **settings) as visit:
+        box = visit.page.locator(".scroll").first
+
+        def measure_darkness() -> float:
+            """Median difference to white of the pixels at the right edge."""
+            picture = np.asarray(Image.open(io.BytesIO(box.screenshot())).convert("L"), float)
+            return float(np.median(255 - picture[:, -3:]))
+
+        assert box.evaluate("box => box.scrollWidth > box.clientWidth")
+        assert measure_darkness() > 20
+        box.evaluate("box => { box.scrollLeft = box.scrollWidth }")
+        assert measure_darkness() < 5
+
+
+def test_wide_screen_gives_tables_more_room(browser: Any, synthetic_reports: SyntheticReports) -> None:
+    with Visit(
+        browser, find_page(synthetic_reports, "good"), viewport={"width": 1920, "height": 900}
+    ) as visit:
+        assert visit.page.locator("main").evaluate("main => main.clientWidth") >= 1364 + 40
 
 
 def test_page_is_readable_without_scripts(browser: Any, synthetic_reports: SyntheticReports) -> None:
@@ -88,37 +123,6 @@ def test_page_prints_its_first_screen_or_all_of_it_with_open_folds(
         assert page.locator("details:not([open])").count() > 3, "they close again"
 
 
-@pytest.mark.parametrize(
-    ("name", "scheme", "width"),
-    [("good", "dark", 390), ("broken", "light", 1280), ("nothing", "dark", 1280), ("index", "light", 390),
-     ("ledger", "dark", 390), ("ledger", "light", 1280)],
-)  # fmt: skip
-def test_axe_finds_no_serious_barrier(
-    browser: Any, synthetic_reports: SyntheticReports, name: str, scheme: str, width: int
-) -> None:
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe is not installed: pip install -e '.[browser]'"
-    )
-    settings = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
-    with Visit(browser, find_page(synthetic_reports, name), "#head=gqa/0/1&q=3", **settings) as visit:
-        visit.page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
-        context = {
-            "include": [["html"]],
-            "exclude": [["figure svg"]],
-        }  # slow; their text has the colors of the page
-        violations = axe.Axe().run(visit.page, context=context).response["violations"]
-        serious = [
-            (
-                violation["id"],
-                violation["nodes"][0]["html"][:160],
-                violation["nodes"][0]["failureSummary"][:300],
-            )
-            for violation in violations
-            if violation["impact"] in ("serious", "critical")
-        ]
-        assert serious == []
-
-
 def test_hostile_tokens_messages_and_config_values_stay_text(
     browser: Any, synthetic_reports: SyntheticReports
 ) -> None:
@@ -163,3 +167,103 @@ def test_ledger_is_filtered_by_keyboard_and_address_keeps_the_filter(
     with Visit(browser, path, java_script_enabled=False) as visit:
         assert visit.page.locator("tr[data-axis]:visible").count() == total
         assert not visit.page.locator("#filters").is_visible()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gqa_vs_mha",
+        "every_variant",
+        "rope_interpolation",
+        "lossy_caches",
+        "kv_cache_bytes",
+        "heads_by_task@copy",
+    ],
+)
+def test_no_table_or_map_is_wider_than_a_printed_page(browser: Any, tmp_path: Path, name: str) -> None:
+    folder = Path(__file__).parents[2] / "reports" / "reference" / name
+    report = load_report(folder / "report.json")
+    page_file = tmp_path / "report.html"
+    maps = read_archive(folder / "attention.npz")
+    page_file.write_text(render_html(report, RenderedCharts(), maps), encoding="utf-8")
+    settings = {"viewport": A4_PORTRAIT, "color_scheme": "dark"}
+    with Visit(browser, page_file, **settings) as visit:
+        page = visit.page
+        page.emulate_media(media="print", color_scheme="dark")
+        page.evaluate("document.documentElement.classList.add('whole')")
+        page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+        right_edge = page.evaluate("document.querySelector('main section').getBoundingClientRect().right")
+        assert right_edge <= A4_PORTRAIT["width"]
+        cut_off = page.evaluate(
+            "(edge) => [...document.querySelectorAll('table, canvas, pre, dl')]"
+            ".filter((part) => part.getBoundingClientRect().right > edge + 1)"
+            ".map((part) => part.outerHTML.slice(0, 200))",
+            right_edge,
+        )
+        assert cut_off == []
+        cells = page.locator("#budget table").first.locator("tbody tr").first.locator("td")
+        assert cells.count() == len(report.experiment.arms) + 1
+        tolerance = page.locator("#budget th.whole")
+        assert tolerance.evaluate("one => getComputedStyle(one).overflowWrap") == "normal"
+        if len(report.experiment.arms) > 6:
+            labels = cells.evaluate_all(
+                "(all) => all.map((one) => getComputedStyle(one, '::before').content)"
+            )
+            assert labels == [f'"{arm} "' for arm in [*report.experiment.arms, "tolerance"]]
+        assert page.locator("#head-view canvas.map").first.is_visible() == bool(maps)
+        colors = "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+        assert page.evaluate(colors) == ["rgb(255, 255, 255)", "rgb(27, 31, 36)"], "paper is light"
+
+
+def test_ledger_is_searched_while_typing_and_address_keeps_the_query(
+    browser: Any, synthetic_reports: SyntheticReports
+) -> None:
+    path = find_page(synthetic_reports, "ledger")
+    with Visit(browser, path) as visit:
+        page = visit.page
+        rows, summary = page.locator("tr[data-axis]:visible"), page.locator("#filters output")
+        total = rows.count()
+        assert summary.get_attribute("aria-live") == "polite"
+        page.get_by_label("search").press_sequentially("MQA")
+        n_of_mqa = rows.count()
+        assert 0 < n_of_mqa < total
+        assert all("mqa" in text.lower() for text in rows.all_inner_texts())
+        assert summary.inner_text().startswith(f"{n_of_mqa} of {total} claims: ")
+        page.get_by_label("search").press_sequentially(" vs")  # all words must occur
+        both = rows.count()
+        page.locator("select[name=verdict]").select_option("SUPPORTED")
+        address = page.evaluate("location.hash")
+        assert address == "#search=MQA+vs&verdict=SUPPORTED"
+        n_supported = rows.count()
+        assert n_supported <= both <= n_of_mqa
+        page.get_by_label("search").fill("CI [")  # effects are not searched
+        assert rows.count() == 0
+        page.evaluate("location.hash = '#identities'")
+        assert page.get_by_label("search").input_value() == "CI [", "a link to a section keeps the query"
+    with Visit(browser, path, address) as visit:
+        assert visit.page.get_by_label("search").input_value() == "MQA vs"
+        assert visit.page.locator("tr[data-axis]:visible").count() == n_supported
+        visit.page.locator("#filters button").click()
+        assert visit.page.locator("tr[data-axis]:visible").count() == total
+        assert visit.trouble == []
+
+
+@pytest.mark.parametrize(("width", "is_card"), [(390, True), (599, True), (601, False), (1280, False)])
+def test_ledger_shows_a_card_per_claim_on_small_screens(
+    browser: Any, synthetic_reports: SyntheticReports, width: int, is_card: bool
+) -> None:
+    path = find_page(synthetic_reports, "ledger")
+    with Visit(browser, path, viewport={"width": width, "height": 900}) as visit:
+        row = visit.page.locator("tr[data-axis]").first
+        borders = row.evaluate(
+            "row => [...'TopRightBottomLeft'.match(/[A-Z][a-z]+/g)].map("
+            "side => getComputedStyle(row)[`border${side}Width`] !== '0px')"
+        )
+        assert all(borders) == is_card
+        labels = row.evaluate(
+            "row => [...row.cells].slice(1).map(cell => {"
+            "const style = getComputedStyle(cell, '::before');"
+            "return style.display === 'block' && style.content; })"
+        )
+        expected = ["tested", "source", "verdict", "effect, 95% CI", "across sizes, on other corpora"]
+        assert labels == ([f'"{label}"' for label in expected] if is_card else [False] * len(expected))

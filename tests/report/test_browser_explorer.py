@@ -10,6 +10,8 @@ import pytest
 from synthetic import World, build_context, build_provenance, select_page_maps, write_runs
 from visits import BROWSER_MARKS, Visit, find_page, playwright
 
+from attnlab.report.frames import load
+from attnlab.report.pages.explorer import write_explorer
 from attnlab.report.pages.report_files import write_report
 from attnlab.report.report_builder import build_report
 
@@ -50,6 +52,17 @@ def test_head_is_opened_by_click_and_controlled_by_keys(browser: Any, synthetic_
         page.keyboard.press("PageDown")
         at("#head=mqa/1/2&q=1")
         assert "layer 1, head 2" in title.inner_text()
+        status = page.locator("#head-view [role=status]")
+        read = re.compile(
+            r'mqa, seed 0, layer 1, head 2: q1 "h" → k(\d) "[th]" (0\.\d{3}), k(\d) "[th]" (0\.\d{3})'
+        ).fullmatch(status.inner_text())
+        assert {read[1], read[3]} == {"0", "1"}, "keys that query 1 sees"
+        assert float(read[2]) >= float(read[4])
+        assert float(read[2]) + float(read[4]) == pytest.approx(1, abs=0.01)
+        page.keyboard.press("ArrowLeft")
+        playwright.expect(status).to_contain_text("layer 1, head 1: q1")
+        page.keyboard.press("ArrowRight")
+        at("#head=mqa/1/2&q=1")
         page.locator("#head-view select[name=run]").select_option("0")
         at("#head=mha/1/2&q=1")
         page.locator("#head-view .text span").nth(4).click()
@@ -200,3 +213,101 @@ def test_rows_without_the_first_token_sum_to_one(browser: Any, tmp_path: Path) -
             weights.append(float(readout.inner_text().split()[-1]))
         assert weights[0] == 0
         assert sum(weights) == pytest.approx(1, abs=0.01)
+
+
+def test_notebook_page_is_apart_from_its_surroundings(
+    browser: Any, synthetic_reports: Mapping, tmp_path: Path
+) -> None:
+    page = load(synthetic_reports["good"][1]).show_maps("gqa")
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(f'<meta charset="utf-8"><h4 id="head-title">notebook</h4>{page._repr_html_()}')
+    with Visit(browser, notebook) as visit:
+        frame = visit.page.frame_locator("iframe")
+        frame.locator('#gallery .head[data-layer="1"][data-head="1"] button').click()
+        title = frame.locator("#head-title")
+        playwright.expect(title).to_have_text(re.compile(r"^gqa, seed 0, layer 1, head 1"))
+        assert visit.page.locator("#head-title").inner_text() == "notebook"
+        assert visit.page.url == notebook.as_uri()
+        assert visit.trouble == []
+
+
+def test_explorer_has_an_entry_in_the_navigation(browser: Any, synthetic_reports: Mapping) -> None:
+    with Visit(browser, find_page(synthetic_reports, "good")) as visit:
+        visit.page.get_by_role("navigation").get_by_role("link", name="Attention maps").click()
+        top = visit.page.locator("#head-view").evaluate("(view) => view.getBoundingClientRect().top")
+        assert 0 < top < 300
+    with Visit(browser, find_page(synthetic_reports, "nothing")) as visit:
+        assert visit.page.get_by_role("link", name="Attention maps").count() == 0
+
+
+def test_runs_are_grouped_by_arm_with_their_seeds_inside(browser: Any, synthetic_reports: Mapping) -> None:
+    with Visit(browser, find_page(synthetic_reports, "good")) as visit:
+        groups = visit.page.locator("select[name=run] optgroup")
+        assert groups.evaluate_all("(all) => all.map((one) => one.label)") == ["mha", "gqa", "mqa"]
+        for group in groups.all():
+            options = group.locator("option").all_inner_texts()
+            arm = group.get_attribute("label")
+            assert all(option.startswith(f"{arm}, seed ") for option in options)
+            seeds = [int(re.findall(r"seed (\d+)", option)[0]) for option in options]
+            assert seeds == sorted(seeds)
+            assert options[0] == f"{arm}, seed 0"
+            assert f"{arm}, seed 1, layer means" in options
+            assert len(options) == len(set(options))
+
+
+def hover_cell(page: Any, q: int, k: int) -> Any:
+    """Point at a cell of the first map and return the tooltip."""
+    canvas = page.locator("#head-view canvas.map").first
+    cell, gap = (float(canvas.get_attribute(f"data-{key}")) for key in ("cell", "gap"))
+    canvas.hover(position={"x": (k + 0.5) * cell, "y": gap + (q + 0.5) * cell})
+    return page.locator("#head-view .tip")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_tooltip_stays_at_the_pointer_and_on_the_screen(browser: Any, tmp_path: Path, width: int) -> None:
+    world = World({"mha": 0.0, "gqa": 0.0}, seeds=[0, 1], tokens=[f"token_{i:02}" for i in range(40)])
+    runs = write_runs(tmp_path / "runs", world)
+    report = build_report(build_context(world), runs, None, build_provenance())
+    page_file = write_report(tmp_path / "report", report, runs)
+    with Visit(
+        browser, page_file, "#head=mha/0/0&view=map", viewport={"width": width, "height": 500}
+    ) as visit:
+        page = visit.page
+        page.locator("#head-view h4").wait_for()
+        for q, k in ((30, 1), (39, 39)):  # the second one by scrolling the map in its box, to its corner
+            tip = hover_cell(page, q, k)
+            assert tip.inner_text() == page.locator(".readout").inner_text()
+            assert tip.inner_text().startswith(f"(q{q} ")
+            at = page.evaluate(
+                """([q, k]) => {
+              const map = document.querySelector("#head-view canvas.map");
+              const { left, top } = map.getBoundingClientRect(), { cell, gap } = map.dataset;
+              return [left + (k + 0.5) * cell, top + +gap + (q + 0.5) * cell];
+            }""",
+                [q, k],
+            )
+            box = tip.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= width
+            assert box["y"] >= 0
+            assert box["y"] + box["height"] <= 500
+            assert box["x"] - 16 <= at[0] <= box["x"] + box["width"] + 16
+            assert min(abs(box["y"] - at[1]), abs(box["y"] + box["height"] - at[1])) < 24
+        page.mouse.move(1, 1)
+        assert not tip.is_visible()
+
+
+def test_page_of_one_model_compares_nothing(browser: Any, tmp_path: Path) -> None:
+    run = write_runs(tmp_path / "runs", World({"mha": 0.0}, seeds=[0]))[0]
+    page_file = write_explorer(
+        tmp_path / "page", "model", 0, "the cat sat", run.maps, run.result.head_scores, run.result.kernels
+    )
+    with Visit(browser, page_file, "#head=model/0/1&beside=model/0/2/0") as visit:
+        page = visit.page
+        page.locator("#head-view h4").wait_for()
+        assert page.locator("h1").inner_text() == "Attention of model on “the cat sat”"
+        assert page.title() == "Attention of model on “the cat sat” · attnlab"
+        assert page.locator("select[name=run]").is_visible()
+        assert not page.locator("select[name=mode]").is_visible()
+        assert page.locator("#head-view .panel:visible").count() == 1
+        assert visit.trouble == []

@@ -1,5 +1,6 @@
 """A stored report is shown with the wording of the current experiment file, and with its own numbers."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -99,4 +100,4 @@ def test_page_markdown_slide_and_index_show_the_current_words(tmp_path, blank_ch
     assert all(says in page and says in overview for says in SAYS)
     assert all(markdown.escape_cell(says) in note for says in SAMPLED)
     assert [claim.says for claim in slides[0].verdict.claims] == SAYS
-    assert CURRENT.claims[0].source in page
+    assert CURRENT.claims[0].source in re.sub("</?a[^>]*>", "", page)

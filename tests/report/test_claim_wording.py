@@ -27,6 +27,7 @@ from attnlab.report.tables.wording import (
     format_interval,
     format_level,
     format_quantity,
+    format_required_seeds,
     format_threshold,
 )
 from attnlab.store.experiment_schema import RELATIONS
@@ -381,6 +382,41 @@ def test_deciding_interval_is_shown_if_the_95_percent_one_disagrees(
         build_claim_result(-0.013, 0.028, "SUPPORTED", decision={"level": 0.9, "high": 0.02})
     )
     assert "decided on" not in agreeing
+
+
+@pytest.mark.parametrize(
+    ("estimate", "words"),
+    [
+        ((5, 4, 24), "about 7 seeds in total {}. This is rough, between 7 and 24, {}."),
+        ((3, 2, 5), "about 7 seeds in total {}. This is rough {}."),
+        ((90, 40, None), "about 90 seeds in total {}. This is rough, between 40 and more than 10,000, {}."),
+        (
+            (None, None, None),
+            "no number of seeds would decide it, because the estimate lies at the threshold.",
+        ),
+    ],
+)
+def test_required_seeds_exceed_the_seeds_that_did_not_decide(
+    estimate: tuple[int | None, ...], words: str
+) -> None:
+    seeds = dict(zip(("seeds", "low", "high"), estimate, strict=True)) | {"power": 0.8, "ends": "support"}
+    claim = build_claim_result(-0.1, 0.1, "INCONCLUSIVE", required_seeds=seeds)
+    assert claim.decision.n == 6
+    power = "would support it with 80% power at the observed effect"
+    reason = "because the standard deviation is uncertain"
+    assert format_required_seeds(claim) == words.format(power, reason)
+    assert format_required_seeds(build_claim_result(-0.1, 0.1, "INCONCLUSIVE")) == ""
+
+
+def test_explanation_names_the_deciding_interval_unless_it_is_printed_beside_the_effect() -> None:
+    own = {"low": -0.01, "high": 0.025, "level": 0.9}
+    assert explain_verdict(build_claim_result(-0.013, 0.028, "SUPPORTED", decision=own)) == (
+        "The deciding interval, 90% CI [−0.010, +0.025], lies entirely in the region where the claim holds."
+    )
+    shown = build_claim_result(-0.013, 0.028, "SUPPORTED")
+    diverging = build_claim_result(-0.013, 0.032, "SUPPORTED", decision=own)
+    for claim in (shown, diverging):
+        assert explain_verdict(claim).startswith("The deciding interval lies")
 
 
 def test_level_without_an_interval_is_named() -> None:

@@ -61,7 +61,7 @@ def test_reports_that_differ_link_each_other_with_the_reason(tmp_path: Path) -> 
     ):
         page = render_report(folder).read_text("utf-8")
         answer = page.partition('<p class="answer">')[2].partition('class="sortable arms"')[0]
-        assert f'<a href="../{other}/report.html">' in answer
+        assert f'<a href="../{other}/report.html"' in answer
         assert f"and has another result. optim.lr of gqa is {reason}." in answer
         markdown = (folder / "report.md").read_text("utf-8").partition("| arm |")[0]
         assert f"(../{other}/report.md)" in markdown
@@ -78,12 +78,12 @@ def test_new_conflict_renders_the_pages_of_both_reports_again(
     write_heads_report(tmp_path, "other", 0.05, {}, size="M")
     folder = write_heads_report(tmp_path, "slow", 0.05, {}).parent
     first, *_ = reports_folder.render_folder(folder)
-    assert first == (0, 2, "")
+    assert first == (0, 2, "", "")
     write_heads_report(tmp_path, "fast", -0.05, FAST)
     first, *_ = reports_folder.render_folder(folder)
-    assert first == (1, 3, ""), "the page of other is unchanged"
+    assert first == (1, 3, "", ""), "the page of other is unchanged"
     for name, other in (("slow", "fast"), ("fast", "slow")):
-        assert f'<a href="../{other}/report.html">' in (folder / name / "report.html").read_text("utf-8")
+        assert f'<a href="../{other}/report.html"' in (folder / name / "report.html").read_text("utf-8")
 
 
 def test_ledger_lists_reports_that_differ(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """Frames equal report.json and the runs folder: same numbers, in typed columns, in any library."""
 
+import html
 import json
+import re
 import shutil
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -11,6 +14,7 @@ import pytest
 import attnlab
 from attnlab.errors import InvalidConfig, format_seeds
 from attnlab.report.frames import ReportFrames, StoreFrames, load
+from attnlab.report.tables import map_archive
 from attnlab.store import run_directories
 from attnlab.store.run_schema import RunConfig, Use
 
@@ -65,6 +69,15 @@ def test_curves_come_from_parquet_or_else_from_the_report(report, tmp_path):
     assert page_curves.value.tolist() == [v for line in document.curves.lines for v in line.values]
 
 
+def test_damaged_curves_of_a_report_are_rejected_in_one_line(report, tmp_path):
+    _, _, folder = report
+    shutil.copy(folder / "report.json", tmp_path / "report.json")
+    (tmp_path / "curves.parquet").write_bytes(b"no parquet")
+    with pytest.raises(InvalidConfig, match=r"curves\.parquet: cannot be read \(.*\): delete it") as refused:
+        _ = load(tmp_path).curves
+    assert "\n" not in str(refused.value)
+
+
 def test_head_scores_frame_has_every_head(report):
     document, frames, _ = report
     [first, *_] = document.heads.scores
@@ -107,6 +120,102 @@ def test_maps_frame_has_the_visible_weights(report, monkeypatch):
         frames.maps("mha", 999)
 
 
+def test_maps_of_one_of_200_runs_unpack_that_run_alone(report, tmp_path):
+    _, _, folder = report
+    length, random = 48, np.random.default_rng(0)
+    arrays = {
+        "maps": np.zeros((3, 2, 4, length, length), np.uint8),
+        "visible": np.broadcast_to(np.tril(np.ones((length, length), bool)), (2, length, length)),
+        "steps": np.arange(3),
+        "tokens": np.array(["a"] * length),
+        "groups": np.zeros((2, 4), int),
+        "layers": np.arange(2),
+    }
+    runs = {
+        (arm, seed): arrays | {"maps": random.integers(1, 255, arrays["maps"].shape, np.uint8)}
+        for arm in ("mha", "gqa")
+        for seed in range(100)
+    }
+    shutil.copy(folder / "report.json", tmp_path)
+    (tmp_path / map_archive.ARCHIVE_NAME).write_bytes(map_archive.build_archive(runs))
+    frames = load(tmp_path)
+    tracemalloc.start()
+    maps = frames.maps("gqa", 99)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    [*_, last] = maps.weight
+    assert last == pytest.approx((runs["gqa", 99]["maps"][-1, -1, -1, -1, -1] / 255) ** 2)
+    assert peak_bytes < 0.4 * sum(run["maps"].nbytes for run in runs.values())
+    with pytest.raises(KeyError, match=r"no maps of gqa, seed 100: .* seeds: 0 to 99"):
+        frames.maps("gqa", 100)
+
+
+def test_missing_name_is_an_attribute_error_with_the_way_out(report, tmp_path):
+    _, frames, _ = report
+    with pytest.raises(AttributeError, match=r"^a report has no attribute 'effect' \(nearest: effects\)$"):
+        _ = frames.effect
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "spec.json").touch()
+    store = load(tmp_path)
+    for name in ("effects", "claims", "token_losses", "samples", "document"):
+        assert hasattr(frames, name)
+        assert not hasattr(store, name)
+        message = rf"^a folder of runs has no {name}: load the folder of a report, .*\.{name}$"
+        with pytest.raises(AttributeError, match=message):
+            getattr(store, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'curve' \(nearest: curves"):
+        _ = store.curve
+
+
+def test_error_inside_a_frame_is_not_hidden_by_the_message_for_missing_names(report, monkeypatch):
+    _, _, folder = report
+    frames = load(folder)
+    monkeypatch.setattr(frames, "document", None)
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'effects'"):
+        _ = frames.effects
+
+
+def test_repr_of_a_report_lists_its_contents(report):
+    document, frames, folder = report
+    finished = sum(run.is_done for run in document.runs)
+    verdicts = [str(claim.verdict) for claim in document.verdict.claims]
+    text = repr(frames)
+    assert text.startswith(f"<report {folder}: experiment {document.experiment.name}, arms mha, ")
+    assert f"{len(document.runs)} runs ({finished} finished), seeds 0 " in text
+    assert all(f"{verdicts.count(verdict)} {verdict}" in text for verdict in verdicts)
+
+
+def read_frame(page):
+    """Return the page inside the frame that a notebook shows."""
+    [source] = re.findall(r'^<iframe srcdoc="([^"]*)" .*></iframe>$', page._repr_html_())
+    return html.unescape(source)
+
+
+def test_notebook_shows_maps_and_curves_of_a_report(report):
+    document, frames, _ = report
+    page = frames.show_maps("gqa")
+    assert repr(page) == "Attention maps of gqa, seed 0"
+    source = read_frame(page)
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', source)[1])
+    [entry] = data["maps"]
+    assert (entry["arm"], entry["seed"]) == ("gqa", 0)
+    [run] = [run for run in document.heads.scores[0].runs if (run.arm, run.seed) == ("gqa", 0)]
+    assert entry["scores"][document.heads.scores[0].name] == run.values
+    weights, _ = map_archive.unpack_maps(map_archive.PackedMaps(**{
+        name: entry[name] for name in map_archive.PackedMaps.__dataclass_fields__
+    }))  # fmt: skip
+    last = frames.maps("gqa", 0).iloc[-1]
+    assert last.weight == pytest.approx((weights[-1, -1, -1, -1] / 255) ** 2)
+    assert repr(frames.show_maps("mha", seed=1)) == "Attention maps of mha, seed 1"
+    with pytest.raises(KeyError, match=r"has no maps of nobody \(available: "):
+        frames.show_maps("nobody")
+    with pytest.raises(KeyError, match="has no maps of mha, seed 999: "):
+        frames.show_maps("mha", 999)
+    curves = read_frame(frames.show_curves())
+    assert "Second panel: the difference to mha" in curves
+    assert "over training tokens, every seed" in curves
+
+
 def test_polars_and_arrow_frames_equal_pandas(report):
     _, frames, folder = report
     polars, arrow = load(folder, frames="polars").runs, load(folder, frames="pyarrow").runs
@@ -120,8 +229,11 @@ def test_runs_folder_gives_frames_with_axes(compose, make_run_dir):
     spec = run_directories.load_run_config(folder)
     use = Use(experiment="exam", arm="gqa", axes={"heads": "gqa", "kernel": "sdpa"})
     run_directories.write_run_config(folder.parent, RunConfig(id=spec.id, config=spec.config, use=use))
+    import torch
+
     from attnlab.training import run as train
 
+    torch.set_num_threads(1)
     train.run(folder)
     frames = attnlab.load(folder.parent)
     assert isinstance(frames, StoreFrames)
@@ -134,6 +246,30 @@ def test_runs_folder_gives_frames_with_axes(compose, make_run_dir):
     with pytest.raises(KeyError, match=rf"no maps of gqa, seed 999: .* seeds: {row['seed']}'"):
         frames.maps("gqa", 999)
     assert len(frames.maps("gqa", row["seed"])) == len(frames.maps(spec.id, row["seed"])) > 0
+    assert repr(frames) == f"<runs {folder.parent}: 1 runs (1 finished), experiments exam>"
+    assert repr(frames.show_maps("gqa")) == f"Attention maps of gqa, seed {row['seed']}"
+    curves = read_frame(frames.show_curves())
+    assert "val/loss over training tokens" in curves
+    assert "difference" not in curves, "runs of a folder are not compared"
+    intact = {folder / name: (folder / name).read_bytes() for name in ("curves.parquet", "attention.npz")}
+    for path in intact:
+        path.write_bytes(b"damaged")
+    damaged = attnlab.load(folder.parent)
+    for read, name in (
+        (lambda: damaged.curves, "curves.parquet"),
+        (damaged.show_curves, "curves.parquet"),
+        (lambda: damaged.maps("gqa", row["seed"]), "attention.npz"),
+    ):
+        with pytest.raises(InvalidConfig, match=rf"{folder / name}: cannot be read \(.*\): delete it"):
+            read()
+    for path, content in intact.items():
+        path.write_bytes(content)
+    shutil.copytree(folder, folder.with_name("b" * 16))
+    (folder.with_name("b" * 16) / "spec.json").write_text(
+        (folder / "spec.json").read_text().replace(spec.id, "b" * 16)
+    )
+    twice = attnlab.load(folder.parent)._build_curve_report()
+    assert sorted({line.arm for line in twice.curves.lines}) == [spec.id, "b" * 16]
 
 
 @pytest.mark.parametrize(

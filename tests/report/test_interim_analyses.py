@@ -13,11 +13,11 @@ from synthetic import World, build_claim_result, build_context, build_provenance
 from attnlab import stats
 from attnlab.report.charts.interim_figures import build_interim_figures
 from attnlab.report.pages.html import render_html
-from attnlab.report.pages.markdown import _format_seeds_to_decide, render_markdown
+from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import Report
 from attnlab.report.tables import interim_analyses
-from attnlab.report.tables.wording import describe_claim
+from attnlab.report.tables.wording import describe_claim, format_required_seeds
 from attnlab.report.verdicts import claim_results
 from attnlab.report.verdicts.claim_decisions import AnalysisStep, ClaimDecision
 from attnlab.report.verdicts.evidence_bases import BASES
@@ -108,6 +108,7 @@ def test_figure_shows_every_analysis_and_fills_the_deciding_one(report):
 @pytest.mark.usefixtures("blank_charts")
 def test_page_and_markdown_show_every_interim_analysis(report):
     page, markdown = render_html(report), render_markdown(report, {}).replace("\\", "")
+    assert "95% interval (critical value of the interim analyses)" in page
     for claim in report.verdict.claims:
         for row in interim_analyses.build_analysis_rows(claim):
             cells = interim_analyses.build_analysis_cells(claim, row)
@@ -123,7 +124,9 @@ def test_fixed_design_has_no_interim_results_and_anytime_valid_has(make_report):
         for [figure] in build_interim_figures(report, 560).values()
     )
     assert render_html(report).count("Interim analyses of claim") == len(CLAIMS)
+    assert "95% interval (anytime-valid: it holds after any number of seeds)" in render_html(report)
     report = make_report(None)
+    assert "95% interval (paired t)" in render_html(report)
     assert build_interim_figures(report, 560) == {}
     assert "Interim analyses" not in render_html(report) + render_markdown(report, {})
     assert wandb_tables.build_interim_rows(report)[1] == []
@@ -209,7 +212,8 @@ def test_inconclusive_claim_about_proportions_has_required_seeds():
     assert required_seeds.ends == "support"
     assert 4 < required_seeds.seeds < 100
     text = "seeds in total would support it with 80% power at the observed effect."
-    assert _format_seeds_to_decide(required_seeds) == f"about {required_seeds.seeds} {text}"
+    estimated = claim.model_copy(update={"required_seeds": required_seeds})
+    assert format_required_seeds(estimated) == f"about {max(required_seeds.seeds, 7)} {text}"
     assert (
         claim_results._estimate_required_seeds(
             claim, replace(claim_decision, decision=replace(decision, holds=True))

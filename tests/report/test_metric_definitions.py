@@ -167,7 +167,7 @@ def test_report_code_names_no_metric_except_displayed_ones() -> None:
     }
     declared -= {"device", "steps", "tokens"}  # also ordinary words
     expected = {*PANEL_COSTS, *TOLERANCES, "kv_bytes_per_token_formula", "kv_bytes_per_token_live", "lr"}
-    expected |= {*OLD_PROPORTIONS}
+    expected |= {*OLD_PROPORTIONS, "batch_tokens", "epochs"}  # which show that training was short
     folder = Path(attnlab.report.__file__).parent
     constants = {
         node.value

@@ -52,9 +52,7 @@ def test_report_has_the_log_entry_to_the_last_digit(tmp_path: Path, build_from_c
         Report.model_validate({**report.to_dict(), "preregistration": {"hash": "cut"}})
 
 
-@pytest.mark.parametrize(
-    ("finished", "sentence"), [(0, "None of 3 pairs of runs"), (1, "1 of 3 pairs of runs")]
-)
+@pytest.mark.parametrize(("finished", "sentence"), [(0, "none of 3 had"), (1, "1 of 3 had")])
 def test_pages_cite_the_entry_and_the_pairs_finished_before_it(
     tmp_path: Path, build_from_context: Any, finished: int, sentence: str
 ) -> None:
@@ -64,7 +62,8 @@ def test_pages_cite_the_entry_and_the_pairs_finished_before_it(
         plain = page.replace("\\", "").replace("&#39;", "'")
         assert (
             f"Preregistered on {entry.time} (entry {entry.hash[:16]} of declarations.jsonl, "
-            f"gqa_vs_mha, size debug). {sentence} had finished by then."
+            "gqa_vs_mha, size debug). Of all planned pairs of runs (the two arms of a comparison at one "
+            f"seed), {sentence} finished by then."
         ) in plain
     assert not report.verdict.exploratory
 
@@ -84,11 +83,13 @@ def test_change_after_results_makes_all_claims_exploratory(
     for page in (render_html(report, RenderedCharts()), render_markdown(report)):
         assert "EXPLORATORY" in page
         assert last_deviation in page.replace("\\", "")
+        assert "Preregistered on" not in page
+        assert f"These changed terms were logged on {report.preregistration.time} (" in page
 
 
 def test_report_without_an_entry_cites_none(build_from_context: Any) -> None:
     report = build_from_context(build_context(WORLD))
     assert report.preregistration is None
     assert Report.model_validate(report.to_dict()) == report
-    assert "Preregistered on" not in render_html(report, RenderedCharts())
-    assert "Preregistered on" not in render_markdown(report)
+    assert "declarations.jsonl" not in render_html(report, RenderedCharts())
+    assert "declarations.jsonl" not in render_markdown(report)

@@ -1,6 +1,7 @@
 """Combined reports of several sizes or corpora, from simulated losses with a known truth."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.replications import arm_pairs, corpus_comparison, ladder_page
 from attnlab.report.replications.ladder_analysis import build_ladder_report, summarize_decision_accuracy
 from attnlab.report.schema import REPORT_VERSION, Report, RunRow
+from attnlab.report.tables.wording import format_decision
 from attnlab.store.run_schema import Budget
 
 SIZES = {"40k": (16, 1e10), "S": (16, 6e10), "250k": (8, 4e11), "625k": (4, 2.5e12)}
@@ -387,7 +389,13 @@ def test_every_report_compares_all_corpora():
     assert [(row.corpus, row.verdict, row.title) for row in claim.rows] == [
         ("plain", "SUPPORTED", "heads"), ("code", "REFUTED", "heads@code"),
     ]  # fmt: skip
-    assert "the effect differs by corpus" in claim.heterogeneity
+    assert claim.heterogeneity.endswith("so the effect differs by corpus")
+    difference = r"plain minus code: \+0\.03\d+ nats, 95% CI \[\+0\.03\d+, \+0\.04\d+\], so "
+    assert re.match(difference, claim.heterogeneity)
+    assert [row.decision for row in claim.rows] == [
+        format_decision(report.verdict.claims[0]) for report in reports.values()
+    ]
+    assert all(row.decision.startswith("95% CI [") for row in claim.rows)
     rows = compared["heads"].corpora.arms
     assert [(row.corpus, row.title) for row in rows] == [("plain", "heads"), ("code", "heads@code")]
     for row in rows:
@@ -395,6 +403,20 @@ def test_every_report_compares_all_corpora():
             ("two", None),
             ("four", "non-inferior"),
         ]
+
+
+def test_effect_over_three_corpora_has_the_format_of_an_effect():
+    reports = {
+        name: create_report("corpus", name, effect, seeds=8, flops=1e10, together="heads")
+        for name, effect in (("plain", -0.05), ("code", 0.01), ("names", -0.02))
+    }
+    [claim] = corpus_comparison.add_corpus_comparison(reports)["plain"].corpora.claims
+    assert re.fullmatch(
+        r"over 3 corpora the effect is −0\.02\d? nats, 95% CI \[−0\.\d+, \+0\.\d+\], with a "
+        r"standard deviation of 0\.03\d? nats between corpora; 95% prediction interval for a new "
+        r"corpus: \[−0\.\d+, \+0\.\d+\]",
+        claim.heterogeneity,
+    )
 
 
 def test_differences_use_seeds_that_both_arms_finished():

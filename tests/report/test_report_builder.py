@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,7 +23,7 @@ from attnlab.cli.verbs.schema import build_schema
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import LayerKinds, Report
 from attnlab.report.tables.config_diff import list_layer_kinds
-from attnlab.report.tables.wording import describe_claim
+from attnlab.report.tables.wording import describe_claim, format_margin_reason
 from attnlab.report.verdicts.results import Run
 
 SCHEMA = build_schema("report")
@@ -123,6 +124,40 @@ def test_unmatched_arm_stays_comparable(tmp_path: Path) -> None:
         tmp_path / "both", World(parameters={"gqa": 130_000, "mqa": 130_000}), unmatched=["gqa"]
     )
     assert list_verdicts(report)[:2] == ["SUPPORTED", "NOT COMPARABLE"], "the other one was to be"
+    report = make_report(tmp_path / "two", World({"mha": 0.0, "gqa": 0.0}), unmatched=["gqa", "gqa_alone"])
+    assert report.budget.unmatched == ["gqa"], "only arms of the comparison"
+
+
+@pytest.mark.parametrize("margin", ["(margin: 5% of training compute)", "by more than a margin of 0.3 nats"])
+def test_margin_of_the_command_line_replaces_the_words_about_the_margin(tmp_path: Path, margin: str) -> None:
+    world = World({"mha": 0.0, "gqa": 0.004})
+    claim = {"says": f"loses little {margin}", "arm": "gqa", "is": "below", "reason": "why"}
+    claims = [{**claim, "threshold": "margin"}, {**claim, "threshold": 0.3}]
+    runs = write_runs(tmp_path, world)
+
+    def build(*overrides: str, **changes: object) -> Report:
+        context = replace(build_context(world, claims=claims, **changes), overrides=overrides)
+        return build_report(context, runs, None, build_provenance())
+
+    first, second = build("margin=0.1", margin=0.1).verdict.claims
+    assert first.says == ("loses little by more than the margin" if "by" in margin else "loses little")
+    assert (first.threshold, first.reason) == (0.1, "Given on the command line.")
+    assert (second.says, second.reason) == (claim["says"], "why"), "it has a threshold of its own"
+    assert build("margin=0.1", margin=0.1).experiment.margin_reason == "Given on the command line."
+    plain = build("seeds=[0,1]")
+    assert plain.experiment.margin_reason.startswith("15 %")
+    assert plain.verdict.claims[0].says == claim["says"]
+    assert build("margin=0.1", "margin_reason=mine", margin_reason="mine").experiment.margin_reason == "mine"
+
+
+def test_rationale_of_the_margin_names_the_size_it_was_written_for(tmp_path: Path) -> None:
+    context = build_context(World())
+    stated = {"margin_reason": context.experiment.margin_reason, "size": "S"}
+    runs = write_runs(tmp_path, World())
+    report = build_report(context, runs, None, build_provenance(preregistered=stated))
+    assert format_margin_reason(report).endswith("in the same harness (written for size S)")
+    same = build_report(context, runs, None, build_provenance(preregistered={**stated, "size": "debug"}))
+    assert format_margin_reason(same).endswith("in the same harness")
 
 
 @pytest.mark.parametrize(("seeds", "n_deviations"), [([0, 1, 2, 3], 0), ([1, 2, 3, 4], 1)])
@@ -228,13 +263,20 @@ def test_timed_claim_is_decided_by_a_bootstrap(tmp_path: Path) -> None:
     [
         ("seeds", [0, 1, 2, 3, 4], "seeds: preregistered 0, 1, 2, used 0, 1, 2, 3, 4"),
         ("margin", 0.03, "margin: preregistered 0.01, used 0.03"),
+        (
+            "tune",
+            {"lr": [0.003, 0.012], "seeds": [100, 101], "share": 1.0, "robust": None},
+            "tune: preregistered lr=[0.003,0.012], seeds=[100,101], extend=3, share=1, robust=null, "
+            "used none",
+        ),
     ],
 )
 def test_deviation_is_named_and_makes_claims_exploratory(
     tmp_path: Path, key: str, value: object, deviation: str
 ) -> None:
     world = World()
-    preregistered = {**build_context(world).preregistered, key: [0, 1, 2] if key == "seeds" else 0.01}
+    stated = {"seeds": [0, 1, 2], "margin": 0.01, "tune": value}
+    preregistered = {**build_context(world).preregistered, key: stated[key]}
     report = make_report(tmp_path, world, preregistered=preregistered)
     assert report.verdict.deviations == [deviation]
     assert all(", exploratory)" in describe_claim(claim) for claim in report.verdict.claims)

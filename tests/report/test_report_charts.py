@@ -118,6 +118,27 @@ def test_unbounded_interval_is_drawn_to_the_edge(
     assert row["text"].endswith(written)
 
 
+@pytest.mark.parametrize(("width", "ticks"), [(350, 4), (640, 6)])
+def test_tick_labels_have_room(synthetic_reports: SyntheticReports, width: int, ticks: int) -> None:
+    report = synthetic_reports["good"][0]
+    builders = comparison_figures.build_effect_figures, comparison_figures.build_verdict_figures
+    for figure in [figure for build in builders for figure in build(report, width)]:
+        channels = [layer["encoding"].get("x", {}) for layer in figure.spec["layer"]]
+        axes = [channel["axis"] for channel in channels if "axis" in channel]
+        assert {(axis["tickCount"], axis["labelSeparation"]) for axis in axes} == {(ticks, 4)}
+
+
+def test_neighboring_labels_keep_their_distance() -> None:
+    rows = [
+        {"arm": arm, "x": x, "y": 2.0, **dict.fromkeys(("x_low", "x_high", "y_low", "y_high"))}
+        for arm, x in (("gqa", 1.0), ("mha", 1.13), ("far", 2.0))
+    ]
+    placed, _ = comparison_charts._place_labels(rows, [0.0, 2.4], [1.9, 2.1], ["gqa", "mha", "far"])
+    tags = {row["arm"]: row["tag"] for row in placed}
+    assert tags["gqa"] != tags["mha"], "side by side they would read as one word"
+    assert tags["far"] == 2.0
+
+
 def test_labels_of_crowded_points_are_stacked() -> None:
     rows = [
         {"arm": arm, "x": x, "x_low": None, "x_high": None, "y": y, "y_low": None, "y_high": None}

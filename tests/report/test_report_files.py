@@ -135,12 +135,22 @@ def break_type(report: dict[str, Any]) -> None:
     report["effects"][0]["n"] = "five"
 
 
+def request_decimals(report: dict[str, Any]) -> None:
+    report["effects"][0]["digits"] = 10**8
+
+
+def enlarge_value(report: dict[str, Any]) -> None:
+    report["effects"][0]["n"] = "five" * 10**6
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (set_old_version, f"has schema 1, this version reads {REPORT_VERSION}; run its command again"),
         (remove_ratio, "is an incomplete report: budget.rows.0.cells.1.ratio: Field required; run its"),
         (break_type, "is an incomplete report: effects.0.n: Input should be a valid integer"),
+        (enlarge_value, "fivefive'; run its command again"),
+        (request_decimals, "effects.0.digits: Input should be less than or equal to 20, got 100000000; run"),
     ],
 )
 def test_invalid_report_exits_with_2(
@@ -157,6 +167,21 @@ def test_invalid_report_exits_with_2(
     stderr = capsys.readouterr().err
     assert message in stderr
     assert stderr.count("\n") == 1
+    assert len(stderr) < 2100
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_report_whose_values_do_not_fit_together_is_named(
+    synthetic_reports: SyntheticReports, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = json.loads((synthetic_reports["good"][1] / "report.json").read_text())
+    for line in report["curves"]["lines"]:
+        line["tokens"] *= 2
+    (tmp_path / "mine").mkdir()
+    source = tmp_path / "mine" / "report.json"
+    source.write_text(json.dumps(report))
+    assert main(["report", str(source.parent)]) == 2
+    assert capsys.readouterr().err.startswith(f"attnlab: {source}: cannot be rendered (ValueError: zip() ")
 
 
 @pytest.mark.parametrize(
@@ -167,6 +192,7 @@ def test_invalid_report_exits_with_2(
         ("[1, 2]", "not a report of attnlab"),
         ('{"schema": 2, "verd', "cannot be read as a report"),
         ("\udcff", "cannot be read as a report"),
+        ("[" * 100_000, "cannot be read as a report: it is nested too deeply"),
     ],
 )
 def test_missing_or_foreign_report_exits_with_2(
@@ -179,6 +205,19 @@ def test_missing_or_foreign_report_exits_with_2(
         stderr = capsys.readouterr().err
         assert message in stderr
         assert stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("blank_charts")
+@pytest.mark.parametrize("name", ["report.md", "report.html", "summary.png"])
+def test_folder_in_place_of_a_rendered_file_exits_with_2(
+    synthetic_reports: SyntheticReports, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    shutil.copy(synthetic_reports["nothing"][1] / "report.json", tmp_path)
+    (tmp_path / name / "mine").mkdir(parents=True)
+    assert main(["report", str(tmp_path)]) == 2
+    expected = f"attnlab: {tmp_path / name}: Is a directory: move it away, or change its permissions"
+    assert capsys.readouterr().err == f"{expected}, and run the command again\n"
+    assert (tmp_path / name / "mine").is_dir()
 
 
 def test_truncated_run_result_is_named(synthetic_reports: SyntheticReports, tmp_path: Path) -> None:

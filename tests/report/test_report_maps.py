@@ -1,6 +1,7 @@
 """Attention maps survive packing; thumbnails are small, deterministic, and hatch masked cells."""
 
 import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from PIL import Image
 from synthetic import World, build_attention_maps
 
 from attnlab.errors import InvalidConfig
+from attnlab.report.pages.explorer import draw_head
 from attnlab.report.schema import HeadsReport
 from attnlab.report.tables import head_maps, map_archive
 from attnlab.report.tables.head_maps import select_maps
@@ -65,13 +67,32 @@ def test_largest_thumbnail_is_at_most_2_kb(length: int) -> None:
     assert len(map_archive.render_thumbnail(weights, visible)) <= 2048
 
 
-def test_masked_cells_are_hatched_and_zero_is_not() -> None:
-    weights, visible = np.zeros((20, 20), np.uint8), np.tril(np.ones((20, 20), bool))
+@pytest.mark.parametrize(("length", "is_hatched"), [(4, True), (8, True), (9, False), (64, False)])
+def test_masked_cells_are_hatched_or_blank_and_never_filled(length: int, is_hatched: bool) -> None:
+    weights, visible = np.zeros((length, length), np.uint8), np.tril(np.ones((length, length), bool))
     picture = np.asarray(
         Image.open(io.BytesIO(map_archive.render_thumbnail(weights, visible))).convert("RGBA")
     )
-    assert {tuple(pixel) for pixel in picture[visible]} == {(0x00, 0x22, 0x4E, 255)}
-    assert {tuple(pixel) for pixel in picture[~visible]} == {(0, 0, 0, 0), (128, 134, 140, 255)}
+    cell = len(picture) // length
+    strokes = {(128, 134, 140, 255)} if is_hatched else set()
+    for row, column in np.ndindex(length, length):
+        pixels = picture[row * cell : (row + 1) * cell, column * cell : (column + 1) * cell].reshape(-1, 4)
+        colors = {tuple(pixel) for pixel in pixels}
+        if visible[row, column]:
+            assert colors == {(0x00, 0x22, 0x4E, 255)}
+            continue
+        assert colors == {(0, 0, 0, 0)} | strokes
+        assert (pixels[:, 3] > 0).mean() < 0.2
+
+
+@pytest.mark.parametrize("length", [4, 36, 64, 200])
+def test_picture_of_a_head_fills_no_masked_cell(length: int) -> None:
+    weights, visible = np.zeros((length, length), np.uint8), np.tril(np.ones((length, length), bool))
+    picture = np.asarray(draw_head(weights, visible, [], "head"))
+    cell = (picture.shape[1] - 12) // length
+    for row, column in np.argwhere(~visible):
+        left, top = 4 + column * cell, 24 + row * cell
+        assert (picture[top : top + cell, left : left + cell] != 255).any(2).mean() < 0.25
 
 
 def test_thin_diagonal_survives_downsampling() -> None:
@@ -135,6 +156,17 @@ def test_broken_archive_is_rejected(tmp_path: Path, content: bytes) -> None:
     (tmp_path / map_archive.ARCHIVE_NAME).write_bytes(content)
     with pytest.raises(InvalidConfig, match=r"attention.npz: cannot be read as attention maps"):
         map_archive.read_archive(tmp_path / map_archive.ARCHIVE_NAME)
+
+
+def test_false_shape_in_an_array_is_rejected(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, {"descr": "|u1", "fortran_order": False, "shape": (2**62,)})
+    path = tmp_path / map_archive.ARCHIVE_NAME
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("mha/0/maps.npy", content.getvalue())
+    assert map_archive.list_archive_runs(path) == [("mha", 0)]
+    with pytest.raises(InvalidConfig, match="cannot be read as attention maps"):
+        map_archive.read_archive(path)
 
 
 def test_arrays_without_a_run_are_rejected(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,14 +14,22 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from pydantic import BaseModel
-from synthetic import select_page_maps
+from synthetic import World, build_context, build_provenance, collect_maps, select_page_maps, write_runs
 from worlds import EVIL, SyntheticReports
 
 from attnlab.report.answer import build_answer
-from attnlab.report.number_format import NONE, format_number, format_pvalue
-from attnlab.report.pages.html import escape_json
-from attnlab.report.pages.markdown import escape_cell
+from attnlab.report.charts.comparison_figures import build_budget_figure
+from attnlab.report.number_format import (
+    NO_BREAK_SPACE,
+    NONE,
+    format_number,
+    format_pvalue,
+    keep_intervals_whole,
+)
+from attnlab.report.pages.html import TEMPLATE_FOLDER, escape_json, render_html
+from attnlab.report.pages.markdown import escape_cell, render_markdown
 from attnlab.report.pages.report_files import render_report
+from attnlab.report.report_builder import build_report
 from attnlab.report.report_diff import compute_diff, format_diff
 from attnlab.report.schema import load_report
 from attnlab.report.tables import map_archive
@@ -38,6 +47,7 @@ class Page(HTMLParser):
         self.numbers: list[tuple[str, str]] = []
         self.ids: list[str] = []
         self.addresses: list[str] = []
+        self.web_links: list[str] = []
         self.words: list[str] = []
         self.tags: set[str] = set()
         self.inside: list[tuple[str, dict]] = []
@@ -49,7 +59,9 @@ class Page(HTMLParser):
         self.tags.add(tag)
         self.inside.append((tag, attributes))
         self.ids += [attributes["id"]] if "id" in attributes else []
-        self.addresses += [attributes[key] for key in ("src", "href", "xlink:href") if key in attributes]
+        addresses = [attributes[key] for key in ("src", "href", "xlink:href") if key in attributes]
+        self.web_links += [address for address in addresses if tag == "a" and "://" in address]
+        self.addresses += [address for address in addresses if tag != "a" or "://" not in address]
         if tag in ("meta", "br", "img", "link", "input"):
             self.inside.pop()
 
@@ -60,7 +72,7 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         tag, attrs = self.inside[-1] if self.inside else ("", {})
         if tag == "data":
-            self.numbers.append((attrs["value"], data))
+            self.numbers.append((attrs["value"], data.replace(NO_BREAK_SPACE, " ")))
         elif tag == "script" and attrs.get("id") == "data":
             self.data += data
         elif tag not in ("script", "style"):
@@ -139,11 +151,30 @@ def test_length_section_appears_only_where_measured(synthetic_reports: Synthetic
 @pytest.mark.parametrize("name", NAMES)
 def test_page_has_no_external_addresses(synthetic_reports: SyntheticReports, name: str) -> None:
     parsed = parse_page(synthetic_reports[name][1])
+    assert all(link.startswith("https://arxiv.org/abs/") for link in parsed.web_links), "for readers to click"
+    style = (TEMPLATE_FOLDER / "page.css").read_text("utf-8")
+    assert not re.search(r"@import|@font-face|url\(", style)
     files = {"report.json", "runs.csv", "report.md", "summary.png", "../index.html"}
     addresses = [a for a in parsed.addresses if not a.startswith(("#", "data:image/png;base64,"))]
     assert {a.partition("#")[0] for a in addresses} <= files
     assert not parsed.tags & {"link", "iframe", "object", "base", "form"}
     assert all((synthetic_reports[name][1] / file).exists() for file in files)
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_arm_left_unmatched_has_a_mark_of_its_own(tmp_path: Path) -> None:
+    world = World(parameters={"gqa": 130_000, "mqa": 130_000})
+    context = build_context(world, unmatched=["gqa"])
+    report = build_report(context, write_runs(tmp_path, world), None, build_provenance())
+    page, markdown = render_html(report), render_markdown(report)
+    row = page.partition('<tr class="controlled"><th scope="row">parameters</th>')[2].partition("</tr>")[0]
+    marks = re.findall(r'aria-label="([^"]*)" title="([^"]*)">(.)<', row)
+    expected = [("equal", "✓"), ("unmatched by design", "†"), ("differs, controlled", "✗")]
+    assert marks == [(state, state, sign) for state, sign in expected]
+    assert "† unmatched by design" in markdown
+    assert "</span> unmatched by design.</caption>" in page
+    cells = build_budget_figure(report).spec["data"]["values"]
+    assert {cell["mark"] for cell in cells} >= {state for state, _ in expected}
 
 
 @pytest.mark.usefixtures("blank_charts")
@@ -228,6 +259,41 @@ def test_rendering_is_reproducible_in_any_process(
 def test_folder_without_a_report_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"report\.json not found"):
         render_report(tmp_path)
+
+
+def test_intervals_in_cells_break_nowhere(synthetic_reports: SyntheticReports) -> None:
+    source = (synthetic_reports["good"][1] / "report.html").read_text("utf-8")
+    for cell in re.findall(r"<td[^>]*>(.*?)</td>", source):
+        assert not re.search(r"\[[^\]]* [^\]]*\]", re.sub("<[^>]*>", "", cell)), cell
+    assert keep_intervals_whole("a, b (c) 95% CI [−0.1, +0.2] (−∞, 3]") == (
+        "a, b (c) 95% CI [−0.1,\xa0+0.2] (−∞,\xa03]"
+    )
+
+
+def test_links_to_other_pages_name_the_command_that_makes_them(synthetic_reports: SyntheticReports) -> None:
+    source = (synthetic_reports["good"][1] / "report.html").read_text("utf-8")
+    links = re.findall(r'<a href="\.\./[^>]*>', source)
+    assert len(links) >= 2
+    assert all("python -m attnlab report FOLDER" in link for link in links)
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_pareto_front_is_named_only_if_a_chart_has_one(synthetic_reports: SyntheticReports) -> None:
+    report = synthetic_reports["good"][0]
+    assert "The dashed line is the Pareto front." in render_html(report)
+    panels = [panel.model_copy(update={"pareto_front": panel.pareto_front[:1]}) for panel in report.tradeoff]
+    assert "dashed line" not in render_html(report.model_copy(update={"tradeoff": panels}))
+
+
+@pytest.mark.usefixtures("blank_charts")
+@pytest.mark.parametrize(("arms", "title"), [(1, "All 8 heads by score"), (2, "Top 8 and 8 random heads")])
+def test_random_heads_appear_only_beside_a_selection(tmp_path: Path, arms: int, title: str) -> None:
+    world = World(dict.fromkeys(["mha", "gqa"][:arms], 0.0), seeds=[0])
+    runs = write_runs(tmp_path, world)
+    report = build_report(build_context(world, claims=[]), runs, None, build_provenance())
+    page = render_html(report, map_archive=collect_maps(runs))
+    assert title in re.sub("</?data[^>]*>", "", page)
+    assert ("<h4>Random 8</h4>" in page) == (arms == 2)
 
 
 def test_numbers_have_a_true_minus_and_the_requested_decimals() -> None:

@@ -1,6 +1,7 @@
 """`report FOLDER` renders changed reports of a folder, its index and its ledger."""
 
 import json
+import os
 import shutil
 from concurrent.futures import Future
 from pathlib import Path
@@ -97,6 +98,22 @@ def test_folder_is_rendered_by_several_processes(
         load_ledger(folder), folder
     )
     assert 'href="single/report.html"' in (folder / "index.html").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("inline_pool")
+@pytest.mark.parametrize("content", ["[1]", "3", '{"single": 3}', "[" * 100_000])
+def test_reports_are_rendered_despite_an_invalid_file_of_digests(folder: Path, content: str) -> None:
+    (folder / reports_folder.DIGESTS_FILE).write_text(content)
+    assert main(["report", str(folder)]) == 0
+    assert set(json.loads((folder / reports_folder.DIGESTS_FILE).read_text())) == {"nothing", "single"}
+
+
+@pytest.mark.usefixtures("inline_pool")
+def test_folder_whose_name_is_not_utf8_is_listed(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (folder / "nothing").rename(os.fsdecode(os.fsencode(folder) + b"/caf\xe9"))
+    assert main(["report", str(folder)]) == 0
+    for page in ("index.html", "ledger.html"):
+        assert 'href="caf%E9/report.html' in (folder / page).read_text("utf-8")
 
 
 @pytest.mark.usefixtures("inline_pool")

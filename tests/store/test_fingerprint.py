@@ -1,6 +1,8 @@
 """Run ids: every input of a result changes them, and nothing else."""
 
+import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,10 @@ def with_value(key, value):
         "sweep.slots",
         "data.num_workers",
         "data.path",
+        "data.validation_path",
+        "data.validation_split",
+        "data.text_key",
+        "data.normalize",
         "data.max_epochs",
         "measure.timing",
         "trainer.log_every_n_steps",
@@ -201,3 +207,13 @@ def test_a_value_without_canonical_form_is_rejected_with_its_key(value):
         compute_id(with_value("model.odd", value))
     assert "\n" not in str(refused.value)
     assert isinstance(value, float) or "model.odd" in str(refused.value)
+
+
+def test_module_in_a_zip_archive_is_hashed_like_its_file(user_package, tmp_path, monkeypatch):
+    expected = fingerprint.hash_run_source(CONFIG, "mine.unrelated")
+    with zipfile.ZipFile(tmp_path / "library.zip", "w") as archive:
+        for file in user_package.glob("*.py"):
+            archive.write(file, f"mine/{file.name}")
+    shutil.rmtree(user_package)
+    monkeypatch.syspath_prepend(tmp_path / "library.zip")
+    assert fingerprint.hash_run_source(CONFIG, "mine.unrelated") == expected

@@ -10,6 +10,7 @@ import pytest
 from attnlab.cli.main import main
 from attnlab.errors import InvalidConfig
 from attnlab.store.guards import inputs
+from attnlab.sweep.plan.checker import Checker
 
 TEXT_TASK = {"_target_": "attnlab.data.text.file_text"}
 
@@ -57,6 +58,21 @@ def test_dataset_names_lists_and_folders_are_validated_too(folder_of_special_fil
             inputs.validate_inputs({"data": data})
     inputs.validate_inputs({"data": {"cache": "folder", "path": "folder", "task": {"_target_": "mine.Data"}}})
     inputs.validate_inputs({"data": {"path": "no such file", "task": TEXT_TASK, "seed": 3, "name": None}})
+
+
+def test_missing_data_files_are_rejected_before_the_trainer_is_imported(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["attnlab"])
+    monkeypatch.setattr(Checker, "_send_request", lambda *_: pytest.fail("it waits for the imports"))
+    message = "attnlab: data.path=nope.txt: No such file or directory; give a UTF-8 text file\n"
+    for line in (["size=debug"], ["+experiment=gqa_vs_mha", "size=mini"]):
+        assert main(["plan", *line, "data=text", "data.path=nope.txt", "logger=none"]) == 2
+        assert capfd.readouterr().err.splitlines(keepends=True)[-1] == message
+    typo = ["plan", "heads=gqaa", "data=text", "data.path=nope.txt"]
+    assert main(typo) == 2
+    assert "heads has no option gqaa" in capfd.readouterr().err
+    inputs.require_data_files({"data": {"path": "nope.txt", "task": {"_target_": "mine.Data"}}})
+    inputs.require_data_files({"data": {"path": "nope*.txt", "task": TEXT_TASK}})
 
 
 @pytest.mark.parametrize("parent", ["../outside", "/tmp/x", "..", "a/b", "runs/../x"])

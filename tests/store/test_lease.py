@@ -78,6 +78,16 @@ def test_lease_of_a_dead_local_process_is_taken_over_at_once(tmp_path, monkeypat
         pass
 
 
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe{", b"[1]", b"3", b'{"host": 3, "time": "now"}', b"[" * 100_000]
+)
+def test_invalid_heartbeat_becomes_stale(tmp_path, content):
+    (tmp_path / "owner.json").write_bytes(content)
+    assert not lease.is_held_on_other_host(tmp_path)
+    with hold_lease(tmp_path):
+        assert lease.describe_owner(tmp_path).startswith(lease.HOST)
+
+
 def test_lost_run_is_recorded_only_after_its_heartbeat_is_stale(tmp_path, other_host):
     run_directories.write_run_config(tmp_path.parent, RunConfig(id=tmp_path.name, config={"seed": 3}))
     assert not record_lost_run(tmp_path, "killed", "the machine was lost", time.time())

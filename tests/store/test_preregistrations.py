@@ -147,6 +147,24 @@ def test_another_size_or_name_is_another_experiment(tmp_path):
     assert preregister_arms(tmp_path, margin=0.04).deviations
 
 
+def test_inline_comparisons_are_the_same_by_arms_size_and_data(tmp_path):
+    def preregister_inline(name, corpora=TEXTS, is_inline=True, **changes):
+        experiment = Experiment.model_validate(FILE | changes)
+        ids = {arm: {seed: f"{arm}{seed}" for seed in experiment.seeds} for arm in experiment.arms}
+        return preregistrations.preregister(
+            tmp_path, name, experiment, RECIPES, corpora, ids, "compare", is_inline=is_inline
+        )
+
+    preregister_inline("first")
+    write_results(tmp_path, "mha0", "gqa0")
+    assert preregister_inline("second", margin=0.04).deviations
+    assert not preregister_inline("second", dict.fromkeys(ARMS, "a book"), margin=0.05).deviations
+    assert not preregister_inline("second", size="M", margin=0.06).deviations
+    assert not preregister_inline("second", arms=["mha", "gqa"], margin=0.07).deviations
+    assert not preregister_inline("a_file", is_inline=False, margin=0.08).deviations
+    assert preregister_inline("first", is_inline=False, margin=0.09).deviations, "its file, another margin"
+
+
 def test_more_seeds_are_no_new_preregistration_and_their_results_are_known(tmp_path):
     one = preregister_arms(tmp_path, looks="anytime", seeds=[0])
     assert preregister_arms(tmp_path, looks="anytime", seeds=[0, 1, 2, 3]) == one

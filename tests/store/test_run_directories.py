@@ -98,6 +98,21 @@ def test_an_unreadable_run_config_is_rejected_in_one_line(run_folder, text, mess
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["spec.json", "run.json"])
+@pytest.mark.parametrize("damage", ["folder", "link to itself"])
+def test_an_unreadable_path_is_rejected_in_one_line(run_folder, name, damage):
+    path = run_folder / name
+    path.unlink(missing_ok=True)
+    if damage == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(name)
+    load = run_directories.load_run_config if name == "spec.json" else run_directories.load_run_result
+    with pytest.raises(InvalidConfig, match=rf"{name}: .*: move it away") as refused:
+        load(run_folder)
+    assert "\n" not in str(refused.value)
+
+
 def test_an_unwritable_store_is_rejected(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidConfig, match="is not writable"):

@@ -1,5 +1,6 @@
 import io
 
+import pytest
 from rich.console import Console
 
 from attnlab.sweep.status.adaptive_table import AdaptiveTable
@@ -43,3 +44,20 @@ def test_required_columns_are_folded_and_not_cut():
     assert max(map(len, lines)) <= 16
     assert "".join(lines).count("_") == NAME.count("_")
     assert "…" not in "".join(lines)
+
+
+@pytest.mark.parametrize("width", range(40, 81))
+def test_cells_of_several_words_are_dropped_or_whole(width):
+    headings = {"arm": "left", "seeds": "left", "parameters": "right", "time": "right", "state": "left"}
+    table = AdaptiveTable("it", headings, ("parameters", "time", "seeds"), wrapped_columns=("state",))
+    arms = [f"gqa alone lr={rate} of the grid" for rate in ("0.006", "0.003")]
+    for arm in arms:
+        table.add_row(arm, "400-427, 430, 440", "25,984", "~1 h 47 min", "4 later, 24 not needed")
+    text = io.StringIO()
+    Console(width=width, file=text).print(table)
+    [_, head, *rows] = text.getvalue().splitlines()
+    assert all(sum(arm in row for row in rows) == 1 for arm in arms)
+    shown = head.split()
+    assert {"arm", "state"} <= set(shown) <= set(headings), "no heading is cut"
+    for heading, cell in (("seeds", "400-427, 430, 440"), ("time", "~1 h 47 min")):
+        assert sum(cell in row for row in rows) == (2 if heading in shown else 0)

@@ -198,3 +198,29 @@ def test_unused_attention_override_fails(lines, unused):
         InvalidConfig, match=f"^{unused} applies to attention, but {lines[0]} has none: leave it out"
     ):
         composer.reject_unused_attention_overrides(composed, lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("+preset=gpt_oss heads=mha", "model.attention.heads.n_kv_heads"),
+        ("+preset=gemma3 position=none", "model.attention.rotary.base"),
+        ("+preset=gemma3 layers=uniform", "model.window"),
+        ("+preset=kimi_linear layers=uniform", "model.mixer._target_"),
+        ("+preset=kimi_linear model=gated_delta", "model.mixer._target_"),
+        ("+preset=qwen3_next epilogue=none", "model.attention.epilogue.head_dim"),
+        ("+preset=gemma3 heads=mha model=llama block=sandwich score=scaled size=S mask=window", None),
+        ("+preset=kimi_linear position=rope decode=static", None),
+        ("+preset=gpt_oss kernel=flex", None),
+        ("heads=mha position=none layers=uniform", None),
+    ],
+)
+def test_option_that_a_preset_would_hide_fails(line, key):
+    lines = line.split()
+    composer = make_composer(shipped_loader(), lines)
+    composed = composer.compose(lines)
+    if key is None:
+        composer.reject_options_hidden_by_preset(composed, lines)
+        return
+    with pytest.raises(InvalidConfig, match=rf"^{lines[1]} does not apply in full: .* sets {key}; set"):
+        composer.reject_options_hidden_by_preset(composed, lines)

@@ -6,6 +6,7 @@ import pytest
 
 from attnlab.store import run_directories
 from attnlab.store.run_schema import Failure, RunResult
+from attnlab.sweep import reporting
 from attnlab.sweep.status import display
 
 
@@ -37,6 +38,39 @@ def test_plan_warns_of_too_many_epochs(print_plan):
     warning = "warning: each arm read its corpus 7.1 times; beyond 4 epochs, repeated tokens are worth less"
     assert warning in print_plan(epochs=7.1)
     assert "warning" not in print_plan(epochs=4.0)
+
+
+def make_model(dim, n_heads, **parametrization):
+    return {
+        "dim": dim,
+        "attention": {"heads": {"n_heads": n_heads}},
+        "parametrization": parametrization or None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("models", "counts"),
+    [
+        ([make_model(64, 4), make_model(256, 16, base_dim=64)], "4 to 16"),
+        ([make_model(128, 8, base_dim=64), make_model(256, 16, base_dim=64)], "8 to 16"),
+        ([make_model(64, 4), make_model(256, 4, base_dim=64)], None),
+        ([make_model(64, 4), make_model(256, 16, base_dim=64, base_head_dim=16)], None),
+        ([make_model(64, 4), make_model(256, 16)], None),
+        ([make_model(128, 2), make_model(256, 4, base_dim=64)], None),
+        ([{"_target_": "Recurrent"}, {}], None),
+    ],
+)
+def test_plan_and_sweep_warn_once_of_a_head_count_that_differs_from_the_base(
+    plan_toy, tmp_path, capsys, models, counts
+):
+    plans = [*plan_toy("+experiment=heads"), *plan_toy("+experiment=heads")]
+    for plan, model in zip(plans, models, strict=True):
+        plan.runs = [run.with_changes(config=run.config | {"model": model}) for run in plan.runs]
+    display.show_plans("plan", plans, tmp_path, {"slots": 2}, list)
+    reporting.announce_runs(plans, [], tmp_path, 1.0)
+    lines = " ".join(capsys.readouterr().out.split())
+    assert lines.count("set model.parametrization.base_head_dim") == (0 if counts is None else 2)
+    assert counts is None or lines.count(f"have {counts} heads") == 2
 
 
 @pytest.mark.parametrize(
@@ -86,49 +120,66 @@ def write_finished_run(run, root, seconds):
     )  # fmt: skip
 
 
+def test_plan_and_sweep_show_that_seeds_of_the_command_line_are_anytime_valid(
+    plan_toy, show_view, tmp_path, capsys
+):
+    line = "seed= on the command line replaces the interim analyses: looks=anytime: intervals are valid"
+    assert show_view("plan", "seed=0,1,2").count(line) == 1
+    for views in ((), ("seed=0,1,2", "looks=null")):
+        assert "anytime" not in show_view("plan", *views)
+    few = "2 seeds give no 95% interval: looks=anytime needs at least 4"
+    assert few in show_view("plan", "seed=0,5")
+    assert few not in show_view("plan", "seed=0,1,2,3")
+    declared = show_view("plan", "looks=anytime")
+    assert "\nlooks=anytime: intervals are valid" in declared
+    plans = [*plan_toy("+experiment=heads", "seed=0,1,2"), *plan_toy("+experiment=heads", "seed=0,1,2")]
+    reporting.announce_runs(plans, [], tmp_path, 1.0)
+    assert capsys.readouterr().out.count(line) == 1, "once for all corpora"
+
+
 def test_time_is_unknown_before_any_run_has_finished(show_view):
     plan = show_view("plan", "seed=0,1")
-    assert "6 to train, 0 done: time unknown\n" in plan
+    assert "6 to train, 0 done\ncomparison: 0/6 runs; time left unknown\n" in plan
     assert sum("unknown  to train" in line for line in plan.splitlines()) == 6
-    assert "of the work done, time left unknown\n" in show_view("status", "seed=0,1")
+    assert "comparison: 0/6 runs; time left unknown\n6 to train\n" in show_view("status", "seed=0,1")
 
 
 def test_finished_runs_give_the_time_of_their_arm_and_a_guess_for_others(plan_toy, show_view, tmp_path):
     [plan] = plan_toy("+experiment=heads", "seed=0,1")
     write_finished_run(plan.runs[0], tmp_path, 600.0)
     out = show_view("plan", "seed=0,1")
-    assert "5 to train, 1 done: about " in out
+    assert "5 to train, 1 done: " in out
     assert "(~ marks estimates from the FLOPs of other runs, because no run of the arm has finished)" in out
-    assert "of slot time left" in show_view("status", "seed=0,1")
+    assert "comparison: 1/6 runs; about " in show_view("status", "seed=0,1")
     for run in plan.runs[1:]:
         if run.seed == plan.runs[0].seed:
             write_finished_run(run, tmp_path, 1200.0)
     out = show_view("plan", "seed=0,1")
-    assert "3 to train, 3 done: about 25 min on 2 slots, 50 min of slot time\n" in out
+    assert (
+        "3 to train, 3 done: 50 min of slot time\ncomparison: 3/6 runs; about 25 min left on 2 slots\n" in out
+    )
 
 
 def test_interim_range_ends_with_all_planned_seeds(plan_toy, show_view, tmp_path):
     overrides = ("seeds=null", "looks=[2,4]", "seed=range(4)")
-    assert (
-        "interim analyses at 2, 4 seeds: 6 more runs, time unknown (next interim analysis) "
-        "... 10 more runs, time unknown (all planned seeds)\n"
-    ) in show_view("plan", *overrides)
+    expected = "interim analysis 1 of 2: 0/6 runs; up to 4 more if undecided; time left unknown\n"
+    assert expected in show_view("plan", *overrides)
     [plan] = plan_toy("+experiment=heads", *overrides)
     for run in plan.runs:
         if run.seed == 0:
             write_finished_run(run, tmp_path, 600.0)
     assert (
-        "3 more runs, about 15 min on 2 slots (next interim analysis) "
-        "... 7 more runs, about 35 min on 2 slots (all planned seeds)\n"
+        "interim analysis 1 of 2: 3/6 runs; up to 4 more if undecided (at most 35 min); "
+        "about 15 min left on 2 slots\n"
     ) in show_view("plan", *overrides)
 
 
 def test_total_of_several_plans_counts_shared_runs_once(show_view):
-    assert "total: 6 to train now, time unknown\n" in show_view("plan", "seed=0,1", times=2)
-    overrides = ("seeds=null", "looks=[2,4]", "seed=range(4)")
-    assert ("total: 6 to train now, time unknown ... 10 with all planned seeds, time unknown\n") in show_view(
-        "plan", *overrides, times=2
-    )
+    for view in ("plan", "status"):
+        assert "total: comparison: 0/6 runs; time left unknown\n" in show_view(view, "seed=0,1", times=2)
+        overrides = ("seeds=null", "looks=[2,4]", "seed=range(4)")
+        total = "total: interim analysis 1 of 2: 0/6 runs; up to 4 more if undecided; time left unknown\n"
+        assert total in show_view(view, *overrides, times=2)
 
 
 def test_table_has_a_row_per_run_or_with_many_runs_per_arm(plan_toy, tmp_path, capsys):
@@ -172,7 +223,7 @@ def test_table_with_a_row_per_arm_lists_failed_runs(plan_toy, tmp_path, capsys):
     out = capsys.readouterr().out
     assert f"{run.arm} seed={run.seed} {run.id}: crashed  it broke" in out
     assert "19 to train, 1 crashed" in out or "1 crashed, 19 to train" in out
-    assert out.index("of the work") < out.index("arm "), "the summary is on top"
+    assert out.index("comparison: 1/60 runs, 1 failed") < out.index("arm "), "the summary is on top"
 
 
 @pytest.mark.rare
@@ -189,6 +240,15 @@ def test_report_of_a_running_sweep_shows_that_it_is_interim(attnlab):
     reports = {path: json.loads(path.read_text()) for path in attnlab.folder.glob("reports/*/report.json")}
     [page] = [path for path, report in reports.items() if report["verdict"]["planned"] > len(attempts)]
     verdict = reports[page]["verdict"]
-    notice = f"Preliminary report: {len(attempts)} of {verdict['planned']} runs have finished"
+    notice = (
+        f"Preliminary report, verdicts may change. Comparison: {len(attempts)}/{verdict['planned']} runs."
+    )
     assert verdict["run_warnings"][0].startswith(notice)
     assert notice in page.with_name("report.html").read_text()
+
+
+def test_plan_shows_that_few_steps_leave_the_arms_untrained(show_view, monkeypatch):
+    assert "UNTRAINED" not in show_view("plan", "seed=0,1")
+    monkeypatch.setattr("attnlab.sweep.plan.plan.MIN_TRAINED_STEPS", 10_000)
+    line = "no arm trains for 10000 steps: the report will call them UNTRAINED and compare no losses"
+    assert line in show_view("plan", "seed=0,1")

@@ -1,9 +1,13 @@
 """Validation of experiment files: an invalid experiment fails before any run, with the line at fault."""
 
 import pytest
+import yaml
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 
 from attnlab.cli.hydra_errors import format_hydra_error
 from attnlab.errors import InvalidConfig
+from attnlab.store.experiment_schema import Experiment
 
 VALID = """\
 # @package _global_
@@ -58,6 +62,35 @@ def get_error(plan_file, text, *more):
         plan_file(text, *more)
     assert "\n" not in str(error.value)
     return str(error.value)
+
+
+def test_overrides_of_all_arms_yield_to_command_line_and_arms(plan_file):
+    text = VALID + "overrides: [trainer.max_steps=7, model.width=11]\n"
+    plan = plan_file(text)
+    assert {run.config["trainer"]["max_steps"] for run in plan.runs} == {7}
+    assert plan.changed == ()
+    assert plan_file(text, "trainer.max_steps=7").changed == (), "the file has this value"
+    changed = plan_file(text, "trainer.max_steps=8")
+    assert {run.config["trainer"]["max_steps"] for run in changed.runs} == {8}
+    assert changed.changed == ("trainer.max_steps=8",)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("trainer.max_steps=7", "overrides='trainer.max_steps=7': give a list of overrides"),
+        ("[1]", "overrides=[1]: give a list of overrides"),
+        ("['trainer.max_steps']", "trainer.max_steps: not an override: write key=value"),
+        ("['paths.runs=here']", "paths.runs=here: execution settings are no part of an experiment"),
+        ("['model.width=1,2']", "model.width=1,2: gives several values"),
+        ("['margin=0.1']", "margin=0.1: the experiment file sets margin as a key of its own"),
+        ("['seed=1']", "seed=1: the experiment file sets seed as a key of its own"),
+    ],
+)
+def test_invalid_overrides_of_all_arms_are_located(plan_file, value, message):
+    error = get_error(plan_file, VALID + f"overrides: {value}\n")
+    assert message in error
+    assert error.startswith(f"own/experiment/mine.yaml:{len(VALID.splitlines()) + 1}: ")
 
 
 def test_valid_experiment_is_planned(plan_file):
@@ -180,6 +213,11 @@ def test_claim_about_excluded_arm_is_validated(plan_file):
     assert text.startswith("own/experiment/mine.yaml:21: ")
 
 
+def test_list_in_place_of_an_arm_of_a_claim_is_located(plan_file):
+    text = get_error(plan_file, VALID.replace("arm: four", "arm: [[1]]"))
+    assert "has the unknown arm [[1]]" in text
+
+
 def test_claim_about_excluded_arm_is_dropped(plan_file):
     assert [claim.arm for claim in plan_file(VALID, "arms=[two,four]").experiment.claims] == ["four"]
 
@@ -216,3 +254,22 @@ def test_invalid_experiment_exits_with_status_2_and_writes_nothing(attnlab, old,
     assert f"attnlab: {message}" in err
     assert not attnlab.load_attempts()
     assert {path.name for path in attnlab.folder.iterdir()} <= {"own", ".cache"}
+
+
+@pytest.mark.parametrize("value", ["[[a]]", "{a: 1}", "3"])
+@pytest.mark.parametrize(
+    "key", [key for key in Experiment.model_fields if key not in ("name", "margin", "tuned")]
+)
+def test_values_of_another_type_are_errors_in_one_line(plan_file, key, value):
+    content = yaml.safe_load(VALID) | {key: yaml.safe_load(value)}
+    text = "# @package _global_\n" + yaml.safe_dump(content, sort_keys=False)
+    with pytest.raises((InvalidConfig, HydraException, OmegaConfBaseException)) as error:
+        plan_file(text)
+    if isinstance(error.value, InvalidConfig):
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("line", ["seed=-1", "seed=0,-3", f"seed={2**63}"])
+def test_seeds_are_not_negative_and_fit_the_generator(plan_toy, line):
+    with pytest.raises(InvalidConfig, match="seeds must be integers of at least 0"):
+        plan_toy("heads=four", line)

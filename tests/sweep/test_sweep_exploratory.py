@@ -16,7 +16,7 @@ def test_combinations_are_arms_and_first_is_baseline(plan_toy):
         (8, 0.2), (9, 0.2), (8, 0.2), (9, 0.2),
     ]  # fmt: skip
     assert plan.runs[1].use.overrides == ("optim.lr=0.2", "heads=four", "model.width=9", "seed=0")
-    assert plan.title.startswith("sweep_heads_four_one-width_8_9~")
+    assert plan.title.startswith("heads_x_width~")
 
 
 def test_runs_equal_those_of_single_commands(plan_toy):
@@ -27,15 +27,14 @@ def test_runs_equal_those_of_single_commands(plan_toy):
     assert [(run.arm, run.seed) for run in plan.runs] == [(arm, n) for n in (3, 4) for arm in ("four", "one")]
 
 
-def test_name_lists_swept_values_and_settings_change_title(plan_toy):
+def test_name_lists_swept_keys_and_settings_change_title(plan_toy):
     lines = ([], ["optim.lr=0.2"], ["seed=0,1"], ["seed=1,2"])
     titles = [plan_toy("heads=four,one", *line)[0].title for line in lines]
-    assert titles[0] == "sweep_heads_four_one"
+    assert all(title.startswith("sweep_heads~") for title in titles)
     assert len(set(titles)) == 4
     assert plan_toy("heads=four,one", "sweep.slots=1")[0].title == titles[0]
     [special] = plan_toy("model.act='tr ain',other")
-    assert special.experiment.name.startswith("sweep_act_")
-    assert special.experiment.name.replace("-", "_").isidentifier()
+    assert special.experiment.name == "sweep_act"
 
 
 def test_swept_key_may_lie_in_selected_option(plan_toy):
@@ -57,6 +56,7 @@ def test_ambiguous_option_is_named_with_its_group(plan_toy):
     [
         (["heads=one,one"], "two values of a swept key are the same"),
         (["heads=one,two", "seeds=[0,1]"], "only an experiment can set this key"),
+        (["heads=one", "+overrides=['heads=two']"], "only an experiment can set this key"),
         (["sweep.slots=1,2"], "are the same run"),
         (
             ["logger=csv,wandb"],
@@ -76,7 +76,7 @@ def test_report_is_exploratory_with_baseline_and_one_seed_warning(attnlab, flag)
     assert status == 0, err
     assert "EXPLORATORY: What is the effect of heads? The baseline is the first arm, two." in out
     assert "\n  one vs two: Δ val/loss = −0.240 nats, no interval\n" in out
-    [page] = attnlab.folder.glob("reports/sweep_heads_two_one~*/report.json")
+    [page] = attnlab.folder.glob("reports/sweep_heads~*/report.json")
     report = load_report(page)
     assert report.verdict.headline == "EXPLORATORY"
     assert (report.verdict.exploratory, report.verdict.not_preregistered) == (True, True)

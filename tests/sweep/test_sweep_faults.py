@@ -12,6 +12,9 @@ import torch
 from disks import disk, fill  # noqa: F401 - fixtures
 from processes import wait_until
 
+from attnlab.errors import InvalidConfig
+from attnlab.store.run_schema import RunConfig
+from attnlab.sweep.execute.submission import launch_with_retries
 from attnlab.sweep.execute.worker import classify_exception
 
 
@@ -41,6 +44,14 @@ def test_torch_allocation_failures_are_classified_as_out_of_memory():
         classify_exception(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"))
         == "out_of_memory"
     )
+
+
+@pytest.mark.parametrize("name", ["owner.json", "last.ckpt"])
+def test_folder_in_place_of_a_run_file_is_rejected_before_training(name, tmp_path):
+    run = RunConfig(id="0123456789abcdef", config={"seed": 3})
+    (tmp_path / run.id / name).mkdir(parents=True)
+    with pytest.raises(InvalidConfig, match=f"{name}: a folder in place of a file .*: move it away"):
+        launch_with_retries([run], tmp_path, {}, None, {})
 
 
 @pytest.fixture

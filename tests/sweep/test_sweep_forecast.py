@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from attnlab.measure.resources import THROUGHPUT
 from attnlab.store.experiment_schema import Experiment
 from attnlab.store.run_schema import RunConfig, RunEstimate, RunResult, Use
 from attnlab.sweep.plan.plan import Plan
@@ -46,9 +47,15 @@ def test_forecast_is_the_mean_time_and_peak_memory_of_the_arms_finished_runs():
 
 def test_runs_of_other_experiments_give_a_guess_of_the_time_only():
     forecasts = forecast_states(
-        [make_run("bigger", flops_per_token=300)], [make_result(make_run("of another experiment"))]
+        [make_run("bigger", flops_per_token=400)], [make_result(make_run("of another experiment"))]
     )
-    assert forecasts["bigger0"] == Forecast(12.0, 77, is_guess=True)
+    assert forecasts["bigger0"] == Forecast(8.0, 77, is_guess=True), "between 4 and 16 seconds"
+
+
+def test_the_training_throughput_separates_the_steps_from_the_start_up():
+    short, long = make_run(tokens=40, steps=4), make_run("b", tokens=4000, steps=400)
+    record = make_result(short, seconds=3.0).model_copy(update={"speed": {THROUGHPUT.name: 80.0}})
+    assert forecast_states([long], [record])["b0"].seconds == pytest.approx(2.5 + 400 * 0.125)
 
 
 def test_time_is_unknown_without_finished_runs_on_the_device_kind():
@@ -60,7 +67,7 @@ def test_first_steps_of_a_running_run_give_the_time_of_all_runs(tmp_path):
     (tmp_path / "a0").mkdir()
     steps = {"step": 3, "max_steps": 10, "timed_steps": 2, "timed_seconds": 8.0}
     (tmp_path / "a0" / "progress.json").write_text(json.dumps(steps))
-    runs = [make_run(), make_run("b", flops_per_token=200)]
+    runs = [make_run(steps=10), make_run("b", flops_per_token=200, tokens=30, steps=20)]
     forecasts = forecast_states(runs, root=tmp_path, a0=RunState("running", "", 0.3))
     assert (forecasts["a0"].seconds, forecasts["b0"].seconds) == (pytest.approx(40.0), pytest.approx(80.0))
 

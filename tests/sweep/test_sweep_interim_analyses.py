@@ -102,6 +102,8 @@ def test_run_states_name_the_interim_analysis_that_needs_them(plan_with_analyses
         "claim 2, one head costs nothing: INCONCLUSIVE, after 1 of 3 interim analyses, "
         "pending: interim analysis 2 of 3 at 4 seeds",
     ]
+    summary = "interim analysis 1 of 3: 1 of 2 claims decided"
+    assert interim_status.summarize_claim_standings(plan, root) == summary
     assert display._has_unfinished_runs([plan], root)
 
 
@@ -127,8 +129,7 @@ def test_command_trains_per_interim_analysis_and_reports_the_deciding_one(attnla
     assert status == 0, err
     seeds = sorted(int(seed) for _, seed, *_ in attnlab.load_attempts())
     assert seeds == [0, 0, 1, 1]
-    later = "8 for later interim analyses of inconclusive claims"
-    assert f"12 runs, 0 done, 4 to train, {later}\n" in out
+    assert "12 runs, 0 done, 4 to train\ninterim analysis 1 of 3: 0/4 runs; up to 8 more if undecided" in out
     assert "failed" not in out, "runs of later analyses are no failures"
     assert "Stopped at interim analysis 1 of 3, 2 paired seeds." in out
     [path] = attnlab.folder.glob("reports/*/report.json")

@@ -1,6 +1,7 @@
 """A sweep preregisters its experiment before the comparison, and its report cites the preregistration."""
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -96,7 +97,9 @@ def plan_comparison(plan_toy, tmp_path):
     """`plan_comparison(...)`: the plan of `compare "heads=two" "heads=four" ...`."""
 
     def call(*arguments):
-        experiment, overrides = compare.build_experiment([["heads=two"], ["heads=four"]], arguments)
+        experiment, overrides = compare.build_experiment(
+            [["heads=two"], ["heads=four"]], arguments, [TOY / "conf"]
+        )
         search_path = write_experiment_file(
             tmp_path, experiment["name"], compare.format_experiment_yaml(experiment)
         )
@@ -146,6 +149,44 @@ def test_compare_stays_confirmatory_with_more_seeds_but_not_with_another_margin(
     report = report_plan(plan_comparison("seed=range(8)", "margin=0.04"))
     assert "after 8 pairs of results were known" in report.verdict.deviations[0]
     assert "margin: first 5 % of training, now 0.04" in report.verdict.deviations[0]
+
+
+def test_overrides_of_the_first_comparison_are_preregistered_and_other_ones_deviate(
+    plan_comparison, report_plan
+):
+    first = plan_comparison("seed=0,1", "margin=0.04", "trainer.max_steps=7")
+    assert (first.changed, first.experiment.overrides) == ((), ["trainer.max_steps=7"])
+    assert {run.config["trainer"]["max_steps"] for run in first.runs} == {7}
+    report = report_plan(first)
+    assert not report.verdict.exploratory
+    assert not any(claim.exploratory for claim in report.verdict.claims)
+    first_words = ["seed=0,1", "margin=0.04", "trainer.max_steps=7"]
+    for later, change in (
+        (["seed=0,1", "margin=0.05", "trainer.max_steps=7"], "margin: first 0.04, now 0.05"),
+        (["seed=0,1", "margin=0.04", "trainer.max_steps=9"], "arms four, two: changed training config"),
+        ([*first_words, "metric=train/loss"], "metric: first val/loss, now train/loss"),
+        ([*first_words, "looks=null"], "looks: first anytime, now once, after all"),
+    ):
+        report = report_plan(plan_comparison(*later))
+        assert report.verdict.exploratory
+        assert change in report.verdict.deviations[0]
+    assert not report_plan(plan_comparison(*first_words)).verdict.exploratory
+
+
+def test_written_file_of_a_comparison_has_its_runs_and_preregistration(
+    plan_comparison, plan_toy, report_plan, tmp_path
+):
+    words = ["seed=0,1", "margin=0.04", "model.width=12", "metrics=[train/loss]"]
+    inline = plan_comparison(*words)
+    first = report_plan(inline)
+    experiment, remaining = compare.build_experiment([["heads=two"], ["heads=four"]], words, [TOY / "conf"])
+    assert remaining == []
+    file = compare.write_experiment_file(tmp_path, experiment)
+    assert file.name == f"{inline.title}.yaml"
+    search_path = write_experiment_file(tmp_path, inline.title, file.read_text())
+    [plan] = plan_toy(f"hydra.searchpath=['file://{search_path}']", f"+experiment={inline.title}")
+    assert [run.id for run in plan.runs] == [run.id for run in inline.runs]
+    assert report_plan(plan).preregistration == first.preregistration
 
 
 def test_deviations_and_broken_log_lines_are_printed_before_training(
@@ -306,14 +347,21 @@ def test_report_of_a_comparison_cites_its_preregistration(attnlab):
             line, cwd=attnlab.folder, env=attnlab.environment, capture_output=True, text=True, check=False
         )
         assert result.returncode == 0, result.stderr
-        return load_report(attnlab.folder / "reports/two_vs_four/report.json")
+        page = attnlab.folder / result.stdout.splitlines()[-1].removeprefix("report: ")
+        name = page.parent.name
+        assert f"\nname: {name}\n" in result.stdout
+        assert (page.parent / f"{name}.yaml").is_file()
+        return load_report(page.parent / "report.json")
 
     reports = [command("seed=0,1,2"), command("seed=range(5)"), command("seed=range(5)", "margin=0.04")]
     assert [report.verdict.exploratory for report in reports] == [False, False, True]
+    assert reports[0].experiment.name == reports[1].experiment.name == "two_vs_four"
+    name = reports[2].experiment.name
+    assert re.fullmatch("two_vs_four_[0-9a-f]{8}", name), "the first report is not replaced"
     entries = preregistrations.list_preregistrations(attnlab.folder / "runs")
     assert [reports[0].preregistration, reports[2].preregistration] == entries
     assert reports[1].preregistration == entries[0]
-    page = (attnlab.folder / "reports/two_vs_four/report.md").read_text()
+    page = (attnlab.folder / "reports" / name / "report.md").read_text()
     assert f"entry {entries[1].hash[:16]}" in page
 
 

@@ -71,11 +71,12 @@ def test_clean_keeps_runs_of_a_comparison_without_an_experiment_file(attnlab):
     command = [sys.executable, "-m", "attnlab", "compare", "--config-path", str(TOY / "conf"), *arms]
     subprocess.run(command, cwd=attnlab.folder, env=attnlab.environment, capture_output=True, check=True)
     [reference] = load_references(attnlab)
-    assert reference["experiment"] == "one_vs_two"
+    name = reference["experiment"]
+    assert name.startswith("one_vs_two_")  # and a hash of the stated terms
     assert " compare " in reference["command"]
     before = list_stored_ids(attnlab)
     (attnlab.folder / "reports").rename(attnlab.folder / "moved")
-    (attnlab.folder / "reports/one_vs_two").mkdir(parents=True)  # as if writing it had begun
+    (attnlab.folder / "reports" / name).mkdir(parents=True)  # as if writing it had begun
     assert "whose report exists" in run_clean(attnlab, "days=0")
     assert list_stored_ids(attnlab) == before
 

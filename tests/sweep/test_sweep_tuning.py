@@ -210,8 +210,8 @@ def test_sweep_tunes_rung_by_rung_and_report_shows_cost(attnlab):
     line = ("+experiment=heads", TUNE, "claims=[]", "arms=[two,four]", "match=none")
     status, out, err = attnlab(*line)
     assert status == 0, err
-    rungs = [line.split(": ")[1] for line in out.splitlines() if line.startswith("learning-rate tuning")]
-    assert rungs == ["8 runs to train", "7 runs to train", "6 runs to train"]
+    rungs = [line.split()[2] for line in out.splitlines() if line.startswith("learning-rate tuning")]
+    assert rungs == ["0/12", "8/19", "15/25"], "the tuning runs so far and the 4 runs of the comparison"
     folder = next((attnlab.folder / "reports").glob("heads~*"))
     document = load_report(folder / "report.json")
     arms = {entry.arm: entry for entry in document.budget.tuning.arms}
@@ -230,4 +230,4 @@ def test_sweep_tunes_rung_by_rung_and_report_shows_cost(attnlab):
     result_file.unlink()  # as after an interruption
     status, out, _ = attnlab(*line)
     assert (status, len(attnlab.load_attempts())) == (0, 21 + 4 + 1), "nothing is trained twice"
-    assert "learning-rate tuning: 1 runs to train" in out
+    assert "learning-rate tuning: 16/19 runs" in out

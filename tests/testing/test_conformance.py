@@ -28,6 +28,10 @@ def make_invariant(check):
     return Invariant(check, lambda variant: True)
 
 
+def test_every_shipped_option_is_counted():
+    assert testing.count_single_axis_variants() == len([*testing.iter_single_axis_variants()])
+
+
 def test_smallest_failing_case_has_one_row_if_one_suffices():
     def check_small(variant):
         assert variant.length < 4, "too long"

@@ -19,7 +19,8 @@ from attnlab.testing.invariants.variant_composition import (
     AXES,
     BASE_SIZES,
     DEFAULT_CHOICES,
-    PARAMETRIZATION,
+    DEFAULT_MODEL_CHOICES,
+    MODEL_AXES,
     build_covering_array,
     combine_choices,
     iter_single_axis_variants,
@@ -37,6 +38,11 @@ SINGLE_VALUE_ONLY = {  # independent of combinations, or expensive (splits at ev
     "long_sequences_do_not_leak",
     "long_sequences_decode",
     "dropout_preserves_mean",
+    "lower_precision",
+    "long_sequences_train",
+    "more_and_wider_heads",
+    "loaded_weights_determine_outputs",
+    "training_keeps_random_state",
     "activations_are_width_invariant",
 }
 QUICK = {
@@ -50,7 +56,13 @@ QUICK = {
     "packed_documents",
 }
 # slow with flex on a CPU
-SLOW = {"decode_equals_full_pass", "long_sequences_do_not_leak", "long_sequences_decode"}
+SLOW = {
+    "decode_equals_full_pass",
+    "long_sequences_do_not_leak",
+    "long_sequences_decode",
+    "lower_precision",
+    "more_and_wider_heads",
+}
 # invariants that a kernel alone can break
 FLEX = {*QUICK, "kernel_matches_reference", "fully_masked_rows_are_zero", "scale"}
 EACH_TIME = ("mha",)  # heads combined in every test run; other heads only in rare tests
@@ -85,12 +97,12 @@ def find_undeclared_failures(variants, invariant_names):
 ALL_INVARIANTS = {invariant.name for invariant in INVARIANTS}
 
 
-@pytest.mark.rare(sample=11)
-@pytest.mark.parametrize("axis", ["model", *AXES, PARAMETRIZATION])
+@pytest.mark.rare(sample=13)
+@pytest.mark.parametrize("axis", ["model", *AXES, *MODEL_AXES])
 def test_each_value_alone_satisfies_all_invariants(axis):
     """Check each value alone; the default values make one model, tested only once."""
     for option in list_options(axis):
-        if option != {**DEFAULT_CHOICES, PARAMETRIZATION: "standard"}.get(axis):
+        if option != {**DEFAULT_CHOICES, **DEFAULT_MODEL_CHOICES}.get(axis):
             assert (
                 find_undeclared_failures(
                     [vary_one_axis(axis, option)], FLEX if option == "flex" else ALL_INVARIANTS

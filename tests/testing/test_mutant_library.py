@@ -8,7 +8,6 @@ from attnlab.testing.invariants import INVARIANTS
 
 MUTANTS, VALID_VARIANTS = load_mutants(), load_valid_variants()
 UNDETECTABLE = {
-    "a penalty with the wrong sign": "either sign is a valid penalty: only the author knows the intended one",
     "a sink that leaves the shown weights whole": "its declaration defines an epilogue's effect on weights",
 }
 INVARIANT_BY_MUTANT = {  # mutants that were missed once, and the invariant written to catch them
@@ -38,6 +37,19 @@ INVARIANT_BY_MUTANT = {  # mutants that were missed once, and the invariant writ
     "dropout that does not rescale": "dropout_preserves_mean",
     "learned slopes in a plain list": "parameters_are_registered",
     "a softmax without its maximum": "kernel_matches_reference",
+    "angles in the dtype of features": "lower_precision",
+    "an epilogue that promotes 16-bit outputs": "lower_precision",
+    "keys cached wider than counted": "state_size",
+    "heads that change their input": "calls_have_no_side_effects",
+    "a gain without effect unless rotated": "trains",
+    "slopes of the first eight heads": "more_and_wider_heads",
+    "a mean detached every 64 tokens": "long_sequences_train",
+    "features that are not saved": "loaded_weights_determine_outputs",
+    "a cache that drops keys before long chunks see them": "long_sequences_decode",
+    "blocks beyond a declared prefix": "future_visibility_is_declared",
+    "a block that resets the random state": "training_keeps_random_state",
+    "a block that ranks all tokens": "model_decode_equals_full_pass",
+    "a mixture over depth without gradient": "trains",
 }
 
 

@@ -92,7 +92,12 @@ UNKNOWN = {
     "heads=tpa": "factors",
     "convolution=kv": "convolution",
     "epilogue=convolved": "convolution",
+    "model=delta_product": "convolution",
     "model=gated_delta": "convolution",
+    "model=gated_delta_2": "convolution",
+    "model=gated_delta_negative": "convolution",
+    "model=gated_linear": "decay_up",
+    "model=kda": "convolution",
     "model=scalar_decay": "convolution",
     "model=taylor": "convolution",
 }

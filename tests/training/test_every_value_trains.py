@@ -1,10 +1,9 @@
 """Every shipped option of every axis composes and trains two steps on text."""
 
 import pytest
-import torch
+from training_steps import train_on_one_batch
 
 from attnlab.attention.contracts import Unsupported
-from attnlab.model.build import build_model, instantiate_config
 from attnlab.testing.invariants.variant_composition import AXES, REQUIRED_CHOICES, list_options
 from attnlab.training.preflight import check
 
@@ -12,7 +11,8 @@ TESTED_AXES = ("model", "layers", "residual", "block", *AXES)
 VALUES = [f"{axis}={option}" for axis in TESTED_AXES for option in list_options(axis)]
 DEEP = [value for value in VALUES if value.startswith("layers=")]  # eight layers each
 SCORED = {  # unsupported by sdpa, the default kernel
-    "score=softcap", "score=log_length", "score=ssmax", "epilogue=sinks",
+    "score=softcap", "score=log_length", "score=ssmax", "position=cope", "position=path", "score=multi_token",
+    "epilogue=sinks",
     "normalizer=off_by_one", "normalizer=sigmoid", "normalizer=softpick", "normalizer=talking",
 }  # fmt: skip
 
@@ -34,16 +34,7 @@ def test_every_option_trains_two_steps_on_text(compose, value):
         return
     if value in DEEP:  # also runs every kind of layer once
         check(config)
-    data = instantiate_config(config["data"])
-    module = instantiate_config(config["optim"], model=build_model(config, data.task.vocab_size))
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(3):
-        loss = module.losses(data.task.train_batch(0, 0, 4)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = train_on_one_batch(config)
     assert losses[2] < losses[0]
 
 

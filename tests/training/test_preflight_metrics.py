@@ -1,4 +1,4 @@
-"""The metrics of a run are known before it starts."""
+"""Before a run starts, its metrics are known and layers that do not fit together are rejected."""
 
 import pytest
 
@@ -19,3 +19,22 @@ def test_the_check_lists_the_metrics_of_a_run(compose, line, included, excluded)
     names = set(check(compose(*line))["metric_names"])
     assert set(included) <= names
     assert not names & set(excluded)
+
+
+@pytest.mark.parametrize("layers", ["layers=cross_layer", "layers=yoco"])
+@pytest.mark.parametrize("heads", ["gta", "differential"])
+def test_shared_keys_of_heads_that_store_others_are_rejected_with_the_reason(compose, heads, layers):
+    message = "layers with shared keys and values read those of grouped heads, .* use heads=mha"
+    with pytest.raises(ValueError, match=f"model.layers: {message}") as error:
+        check(compose("size=debug", f"heads={heads}", layers, "model.n_layers=4"))
+    assert "\n" not in str(error.value)
+
+
+def test_keys_cached_before_rope_are_not_shared_between_layers(compose):
+    with pytest.raises(ValueError, match=r"layers share keys with RoPE, .* use heads=mha"):
+        check(compose("size=debug", "heads=k_eq_v", "layers=cross_layer"))
+
+
+@pytest.mark.parametrize("heads", ["mha", "gqa", "mqa", "single", "tied_qkv"])
+def test_shared_keys_of_grouped_heads_are_accepted(compose, heads):
+    assert check(compose("size=debug", f"heads={heads}", "layers=cross_layer"))["kv_bytes_per_token"] > 0

@@ -281,6 +281,8 @@ def test_a_nonfinite_loss_stops_the_run_with_its_step(compose, make_run_dir):
 
 
 INVALID = {
+    "a window that no layer has": (["+model.window=64"], "model.window=64 has no effect"),
+    "a window of no tokens": (["layers=local_global", "model.window=0"], "window needs size >= 1"),
     "patches that no layer takes": (["layers=yoco"], "model.layers has 4 patches for only 2 layers"),
     "heads do not divide the width": (
         ["model.n_heads=3"],

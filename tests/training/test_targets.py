@@ -57,7 +57,7 @@ INVALID_NAMES = {
     ),
     "no such package": (
         ["data.task._target_=mime.task.Task"],
-        "^data.task._target_=mime.task.Task: there is no module mime; install it, or run the command where",
+        "^data.task._target_=mime.task.Task: there is no module mime; install it, or add the folder that",
     ),
     "no dots": (["optim._target_=LanguageModel"], "^optim._target_=LanguageModel is not a dotted name"),
     "a module": (

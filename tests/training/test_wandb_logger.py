@@ -390,3 +390,11 @@ def test_slow_uploads_are_recorded_and_the_command_goes_offline(tmp_path):
 def test_incomplete_wandb_keys_are_rejected_in_one_line():
     with pytest.raises(ValueError, match=r"^logger has no project: use 'logger=\[wandb,csv\]'"):
         logger_group.validate_loggers({"mode": "offline"})
+
+
+@pytest.mark.parametrize("content", ["[1]", '{"wandb": 3}', '{"wandb": [1]}'])
+def test_invalid_note_counts_as_empty(tmp_path, content):
+    (tmp_path / logger_notes.NOTE_FILE).write_text(content)
+    assert logger_notes.find_pending_uploads(tmp_path) == []
+    logger_notes.update_note(tmp_path, "wandb", done=True)
+    assert logger_notes.read_note(tmp_path, "wandb") == {"done": True}

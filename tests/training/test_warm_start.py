@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from attnlab.cli.main import main
 from attnlab.errors import InvalidConfig
@@ -177,3 +177,15 @@ def test_untrusted_targets_of_a_parent_are_not_built(compose, parent, tmp_path):
     with pytest.raises(ValueError, match=r"run.json: model.positions._target_ = os.mkdir"):
         load_start_weights(compose("heads=gqa", "parent=aaaa", POOL), parent)
     assert not (tmp_path / "harmed").exists()
+
+
+def test_a_parent_with_weights_that_are_not_finite_is_rejected_in_the_check(compose, parent):
+    path = parent / "model.safetensors"
+    weights = load_file(path)
+    weights["norm.weight"][3] = float("nan")
+    save_file(weights, path)
+    with pytest.raises(
+        ValueError, match=r"^parent=aaaa: .*norm.weight has 1 NaN or infinite values"
+    ) as caught:
+        run.check(compose(f"paths.runs={parent.parent}", "parent=aaaa"))
+    assert "\n" not in str(caught.value)

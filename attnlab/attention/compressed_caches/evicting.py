@@ -20,6 +20,7 @@ class EvictingCache(CarriedStateMixin, ABC):
 
     capacity: int | None = None
     needs: tuple[str, ...] = ("weights",)
+    leaves_gaps = True
 
     def __init__(self, size: int) -> None:
         super().__init__()

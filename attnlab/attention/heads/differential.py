@@ -40,6 +40,7 @@ class DifferentialHeads(BaseHeads):
         lambda_init: float = 0.8,
         convolution: int = 0,
         value_residual: bool = False,
+        key_offset: bool = False,
         norm_gain: bool = True,
         norm_eps: float = 1e-6,
     ) -> None:
@@ -47,6 +48,8 @@ class DifferentialHeads(BaseHeads):
             raise Unsupported(
                 "heads=differential shares wide values between two maps and cannot mix them: use values=own"
             )
+        if key_offset:
+            raise Unsupported("heads=differential has two keys per head and cannot shift them: use keys=own")
         if n_heads < 2 or n_heads % 2 or n_kv_heads < 2 or n_kv_heads % 2 or n_heads % n_kv_heads:
             raise ValueError(
                 "heads=differential needs an even n_heads and an even n_kv_heads that divides it, "

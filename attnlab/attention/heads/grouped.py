@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, SharedTensors, State, Unsupported
 from attnlab.attention.heads.base import BaseHeads
-from attnlab.attention.heads.projections import FusedLinear, ResidualProjection, resolve_head_dim, split_heads
+from attnlab.attention.heads.projections import (
+    FusedLinear,
+    ResidualProjection,
+    merge_heads,
+    resolve_head_dim,
+    split_heads,
+)
 from attnlab.attention.rotary import identity_rotation
 from attnlab.attention.stateful.recurrent_state import RecurrentState
 
@@ -29,6 +35,11 @@ class GroupedHeads(BaseHeads):
         convolution: width of a short convolution over tokens, on the projected keys and values; 0 is none.
         value_residual: make values a learned mixture of the layer's own and the first layer's, half of each
             at the start (Zhou et al. 2024, arXiv 2410.17897, eq. 4, learnable).
+        key_offset: take the second half of each key's features from the previous token's key, before RoPE
+            (modded-nanogpt, 2025); a token without one, as at the start of a document, keeps its own. A
+            query can thus find the token after one that matches it: one layer suffices for induction.
+            Intended for RoPE on the first half of the features (`fraction` 0.5). Features that RoPE rotates
+            get the angle of the key's own position.
         norm_over: normalize per head, or over the width of all heads together (OLMo 2, arXiv 2501.00656,
             §3.2).
         norm_eps: added to the mean square.
@@ -48,6 +59,7 @@ class GroupedHeads(BaseHeads):
         tied: bool = False,
         convolution: int = 0,
         value_residual: bool = False,
+        key_offset: bool = False,
         norm_over: Literal["head", "width"] = "head",
         norm_eps: float = 1e-6,
     ) -> None:
@@ -72,10 +84,14 @@ class GroupedHeads(BaseHeads):
             )
         if tied and value_residual:
             raise Unsupported("heads=tied_qkv has no separate values to mix: use values=own")
+        if tied and key_offset:
+            raise Unsupported("heads=tied_qkv has no separate keys to shift: use keys=own")
         self.can_pool = not (convolution or value_residual or self.normalizes_full_width)
         self.shares = nn.Parameter(torch.full((2,), 0.5)) if value_residual else None
         self.reads_shared = self.writes_shared = ("values",) if value_residual else ()
         self.add_convolution(2 * kv_width, convolution)
+        self.key_offset = key_offset
+        self.lookback += key_offset
 
     def project(
         self,
@@ -113,10 +129,10 @@ class GroupedHeads(BaseHeads):
             rotated = rotate(shared)
             return rotated, (rotated, shared)
         # one rotation of q and k together halves the calls
-        rotate_together = self.q_norm is None and rotate is not identity_rotation
+        rotate_together = self.q_norm is None and rotate is not identity_rotation and not self.key_offset
         widths = [n * self.head_dim for n in ((H + G, G) if rotate_together else (H, G, G))]
         projected = self.qkv(x_BTM)
-        if recurrent_state is not None:
+        if recurrent_state is not None and self.convolution.width:
             q, kv = projected.split_with_sizes((H * self.head_dim, 2 * G * self.head_dim), dim=-1)
             projected = torch.cat((q, self.convolution(kv, recurrent_state, "heads")), -1)
         parts = projected.split_with_sizes(widths, dim=-1)
@@ -130,8 +146,17 @@ class GroupedHeads(BaseHeads):
         if self.q_norm is not None and self.k_norm is not None and not self.normalizes_full_width:
             q = self.q_norm(q)
             k = self.k_norm(k)
+        if recurrent_state is not None and self.key_offset:
+            own, offset = k.tensor_split((self.head_dim // 2,), dim=-1)
+            previous = recurrent_state.get_previous("offset keys", merge_heads(offset))
+            k = torch.cat((own, split_heads(previous, offset.shape[-1])), dim=-1)
         return rotate(q), (rotate(k), v)
 
     def state_width(self) -> int:
         """2 G D numbers."""
         return 2 * self.n_kv_heads * self.head_dim
+
+    def carried_size(self) -> int:
+        """Bytes carried by the convolution, and by the key offset: half of a token's keys."""
+        n_offset = self.n_kv_heads * (self.head_dim - self.head_dim // 2) if self.key_offset else 0
+        return super().carried_size() + n_offset * self.qkv.weight.element_size()

@@ -41,10 +41,13 @@ class GroupedLatentHeads(BaseHeads):
         absorbed: bool = False,
         convolution: int = 0,
         value_residual: bool = False,
+        key_offset: bool = False,
         norm_eps: float = 1e-6,
     ) -> None:
         if value_residual:
             raise Unsupported("heads=gla computes values from a latent and cannot mix them: use values=own")
+        if key_offset:
+            raise Unsupported("heads=gla computes keys from a latent and cannot shift them: use keys=own")
         if min(n_heads, groups, rank, head_dim, rope_dim) < 1 or n_heads % groups:
             raise ValueError(
                 "grouped latent heads need n_heads, groups, rank, head_dim and rope_dim >= 1, groups that "

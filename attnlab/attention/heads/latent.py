@@ -44,12 +44,15 @@ class LatentHeads(BaseHeads):
         absorbed: bool = False,
         convolution: int = 0,
         value_residual: bool = False,
+        key_offset: bool = False,
         q_rank: int | None = None,
         value_dim: int | None = None,
         norm_eps: float = 1e-6,
     ) -> None:
         if value_residual:
             raise Unsupported("heads=mla computes values from a latent and cannot mix them: use values=own")
+        if key_offset:
+            raise Unsupported("heads=mla computes keys from a latent and cannot shift them: use keys=own")
         value_dim = head_dim if value_dim is None else value_dim
         sizes = (n_heads, rank, head_dim, rope_dim, value_dim, 1 if q_rank is None else q_rank)
         if min(sizes) < 1:

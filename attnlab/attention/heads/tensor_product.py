@@ -41,9 +41,12 @@ class TensorProductHeads(BaseHeads):
         qk_norm: bool = False,
         convolution: int = 0,
         value_residual: bool = False,
+        key_offset: bool = False,
     ) -> None:
         if value_residual:
             raise Unsupported("heads=tpa computes values from factors and cannot mix them: use values=own")
+        if key_offset:
+            raise Unsupported("heads=tpa computes keys from factors and cannot shift them: use keys=own")
         if qk_norm:
             raise Unsupported(
                 "heads=tpa has no per-head keys to normalize before RoPE: use a score other than qk_norm"

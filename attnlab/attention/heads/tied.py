@@ -36,9 +36,12 @@ class TiedHeads(BaseHeads):
         qk_norm: bool = False,
         convolution: int = 0,
         value_residual: bool = False,
+        key_offset: bool = False,
     ) -> None:
         if value_residual:
             raise Unsupported("heads=gta uses its values as keys and cannot mix them: use values=own")
+        if key_offset:
+            raise Unsupported("heads=gta uses its values as keys and cannot shift them: use keys=own")
         width = resolve_head_dim(dim, n_heads, head_dim)
         super().__init__(n_heads, n_kv_heads, width, rope_dim=width // 2 if rope_dim is None else rope_dim)
         if qk_norm:

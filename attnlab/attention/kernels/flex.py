@@ -37,7 +37,7 @@ class Flex:
         """Compute attention as in `contracts.Kernel`.
 
         Raises:
-            Unsupported: dropout, a normalizer, weights, or gradients on a CPU.
+            Unsupported: dropout, a normalizer, a score map, weights, or gradients on a CPU.
         """
         q, k, v, q_idx, kv_idx = inputs[:5]
         mask, scores, need = inputs.mask, inputs.scores, inputs.need
@@ -47,6 +47,8 @@ class Flex:
             )
         if inputs.normalizer is not None:
             raise Unsupported("kernel=flex supports only softmax: use kernel=eager")
+        if inputs.score_map is not None:
+            raise Unsupported("kernel=flex supports only pointwise scores, no score map: use kernel=eager")
         if "weights" in need:
             raise Unsupported("kernel=flex does not return weights: use kernel=eager")
         on_cpu = q.device.type == "cpu"

@@ -22,7 +22,7 @@ def sdpa(inputs: AttentionInputs) -> AttentionOutput:
     with a batch of one, 8,192 keys and 8 KV heads for 32 heads it takes six times as long as the products.
 
     Raises:
-        Unsupported: lse or weights are needed, a normalizer is given, or a score is not a `Bias`.
+        Unsupported: lse or weights are needed, a normalizer or score map is given, or a score is no `Bias`.
     """
     q, k, v, q_idx, kv_idx = inputs[:5]
     mask, scale, dropout = inputs.mask, inputs.scale, inputs.dropout
@@ -33,6 +33,8 @@ def sdpa(inputs: AttentionInputs) -> AttentionOutput:
         )
     if inputs.normalizer is not None:
         raise Unsupported("kernel=sdpa supports only softmax: use kernel=eager")
+    if inputs.score_map is not None:
+        raise Unsupported("kernel=sdpa supports only additive scores, no score map: use kernel=eager")
     biases: list[Bias] = []
     for score_function in inputs.scores:
         if not isinstance(score_function, Bias):

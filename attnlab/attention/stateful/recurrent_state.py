@@ -30,18 +30,31 @@ class RecurrentState:
                 "implement `carried` and `carry` (contracts.Cache), or use decode=none"
             )
 
-    def prepend_earlier(self, name: str, x_BTC: Tensor, count: int) -> Tensor:
-        """Prepend the `count` preceding tokens, or zeros, to x: [B, count + T, C].
+    def prepend_earlier(self, name: str, x_BTC: Tensor, count: int, initial: Tensor | None = None) -> Tensor:
+        """Prepend the `count` preceding tokens to x: [B, count + T, C].
 
-        The last `count` are carried under `name`.
+        `initial` [B, count, C], by default zeros, stands for tokens before the first one. The last `count`
+        are carried under `name`.
         """
         earlier = None if self.cache is None else self.cache.carried.get(name)
         if earlier is None:
-            earlier = x_BTC.new_zeros(x_BTC.shape[0], count, x_BTC.shape[2])
+            earlier = x_BTC.new_zeros(x_BTC.shape[0], count, x_BTC.shape[2]) if initial is None else initial
         extended = torch.cat((earlier, x_BTC), dim=1)
         if self.cache is not None:
             self.cache.carry(name, extended[:, x_BTC.shape[1] :].clone())
         return extended
+
+    def get_previous(self, name: str, x_BTC: Tensor) -> Tensor:
+        """Get the token before each one, [B, T, C], or the token itself if it may see none before it.
+
+        The last token is carried under `name`.
+        """
+        B, T, _ = x_BTC.shape
+        if not T:
+            return x_BTC
+        previous = self.prepend_earlier(name, x_BTC, 1, initial=x_BTC[:, :1])[:, :T]
+        visible = self.find_visible_predecessors(1, B)
+        return previous if visible is None else torch.where(visible, previous, x_BTC)
 
     def accumulate_sums(self, name: str, x_BHT: Tensor) -> Tensor:
         """Sum over all tokens up to each one, [B, H, T]; the last sum is carried under `name`."""

@@ -7,7 +7,8 @@ every subject.
 
 Each time of a kernel or a model has a roofline: the limit set by this machine's copy bandwidth and matrix
 products, measured in the same run. A workload that is unsupported or does not fit into memory is a row with a
-note. No test depends on times: machines are noisy.
+note. No test depends on times: machines are noisy. Progress is a line per step, because a live bar would run
+beside what is timed.
 """
 
 from collections.abc import Mapping

@@ -21,6 +21,7 @@ from attnlab.errors import InvalidConfig, describe_disk_full, format_suggestions
 
 TEMPLATES = Path(__file__).parent / "templates"
 GROUP_BY_KIND = {"mixer": "model", "task": "data"}  # config groups whose name differs from the kind
+KINDS_WITH_OWN_TEST = ("task", "logger", "experiment")  # the conformance tests are about attention
 RESERVED_WORDS = (
     "null",
     "true",
@@ -62,7 +63,7 @@ def render_files(kind: str, name: str) -> dict[str, str]:
     class_name = title if title.endswith(suffix) and title != suffix else title + suffix
     files = {} if kind == "experiment" else {f"{name}.py": f"{kind}.py"}
     files[f"conf/{group}/{name}.yaml"] = f"{kind}.yaml"
-    files[f"test_{name}.py"] = f"{kind if kind in ('task', 'experiment') else 'variant'}.test"
+    files[f"test_{name}.py"] = f"{kind if kind in KINDS_WITH_OWN_TEST else 'variant'}.test"
     return {
         file: Template((TEMPLATES / f"{template}.txt").read_text("utf-8")).substitute(
             NAME=name, CLASS=class_name, GROUP=group
@@ -78,7 +79,7 @@ def list_next_commands(kind: str, name: str) -> list[str]:
     test = f"python -m pytest test_{name}.py"
     if kind == "experiment":
         return [test, *(f"{PROGRAM} {verb}{config_flag} +{value} size=debug" for verb in ("plan ", ""))]
-    checks = [] if kind == "task" else [f"{PROGRAM} check {config_flag} {value}"]
+    checks = [] if kind in KINDS_WITH_OWN_TEST else [f"{PROGRAM} check {config_flag} {value}"]
     return [*checks, test, f"{PROGRAM} {config_flag} {value} size=debug"]
 
 

@@ -5,14 +5,19 @@ nothing of a variant could be checked, 2 the overrides do not compose.
 """
 
 import argparse
+import signal
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Column, Table
 
+from attnlab.cli.exit_handling import is_broken_pipe
+from attnlab.cli.step_progress import show_steps
 from attnlab.errors import InvalidConfig
+from attnlab.training.targets import validate_targets
 
 if TYPE_CHECKING:
     from attnlab import testing
@@ -25,18 +30,54 @@ def main(options: argparse.Namespace) -> int:
     folder = Path(options.config_dir) if options.config_dir else None
     if folder is not None and not folder.is_dir():
         raise InvalidConfig(f"--config-dir {folder}: folder not found: give an existing one")
+    with _report_exits():
+        return _check_variants(options, folder)
+
+
+@contextmanager
+def _report_exits() -> Iterator[None]:
+    """Report a part that ends the program, as by `exit()`, as an invalid config; Ctrl-C passes through.
+
+    Raises:
+        InvalidConfig: SystemExit or KeyboardInterrupt was raised, and not by a signal.
+    """
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt(signal.SIGINT)
+
+    has_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if has_default:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt) as error:
+        is_signal = isinstance(error, KeyboardInterrupt) and (not has_default or error.args)
+        if is_signal or is_broken_pipe(error):
+            raise
+        raise InvalidConfig(
+            f"a part of the variant ends the program ({error!r}): raise ValueError in its place"
+        ) from None
+    finally:
+        if has_default:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _check_variants(options: argparse.Namespace, folder: Path | None) -> int:
     from attnlab import testing
 
     console = Console()
+    total = None
     if options.words or folder:
         variants: Iterable[testing.Variant] = testing.compose_variants(options.words, folder)
     else:
-        variants = testing.iter_single_axis_variants()
+        variants, total = testing.iter_single_axis_variants(), testing.count_single_axis_variants()
     outcomes: dict[str, list[testing.Outcome]] = {}
-    with Console(stderr=True).status("checking") as status:
+    with show_steps("checking", total) as steps:
         for variant in variants:
-            status.update(f"checking {variant.name}")
+            steps.start_step(variant.name)
+            validate_targets({"model": {"attention": variant.attention, "positions": variant.positions}})
             outcomes[variant.name] = testing.evaluate_variant(variant)
+            steps.finish_step(variant.name)
     if options.verbose:
         tables = _build_invariant_table if len(outcomes) == 1 else _build_variant_table
         console.print(tables(outcomes))

@@ -21,6 +21,7 @@ from attnlab.cli.kv_args import split_words
 from attnlab.errors import InvalidConfig, escape_unprintable
 from attnlab.report.schema import ClaimResult, Report, Verdict, load_report
 from attnlab.report.tables.claim_sources import find_same_claim
+from attnlab.sweep.execute.progress import format_duration
 
 REFERENCE_SIZE = "S"
 BATCH_SECONDS = 15 * 60.0  # time budget without --all
@@ -55,7 +56,14 @@ def main(options: argparse.Namespace, run_overrides: CommandRunner | None = None
         print(scope, hint, file=sys.stderr, flush=True)
     changed: list[str] = []
     output_root = root.parent / "again"
-    for name, (_, by_folder) in selected.items():
+    for number, (name, (seconds, by_folder)) in enumerate(selected.items(), 1):
+        left = sum(seconds for seconds, _ in list(selected.values())[number - 1 :])
+        print(  # a line, not a bar, since each command shows its own bar
+            f"[{number}/{len(selected)}] {name}, about {format_duration(seconds)} without cached runs; "
+            f"all: about {format_duration(left)} left",
+            file=sys.stderr,
+            flush=True,
+        )
         new_reports = _rerun_experiment(
             name,
             output_root,

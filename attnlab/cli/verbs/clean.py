@@ -10,7 +10,6 @@ All of that is checked again after the confirmation, since a command may have st
 """
 
 import argparse
-import json
 import os
 import re
 import time
@@ -22,6 +21,7 @@ from filelock import Timeout
 
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.store import run_directories
+from attnlab.store.atomic_files import parse_json
 from attnlab.store.guards import ownership, run_references
 from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.status.states import is_locked
@@ -210,8 +210,8 @@ def _read_reports(folders: Iterable[Path]) -> tuple[dict[str, set[str]], list[Pa
                 path = Path(folder) / "report.json"
                 try:
                     text = path.read_text("utf-8")
-                    json.loads(text)
-                except (OSError, ValueError, RecursionError):
+                    parse_json(text)
+                except (OSError, ValueError):
                     unreadable.append(path)
                 else:
                     ids_by_report[resolved] = set(_RUN_ID_PATTERN.findall(text))

@@ -1,22 +1,30 @@
 """`python -m attnlab compare "heads=mha" "heads=gqa position=rope"`: an experiment without a file.
 
-Builds the experiment from the command line, runs it, and prints its yaml so that it can be saved.
+Builds the experiment from the command line, runs it, and writes its file beside the report. The first
+command line for the same arms, size and data is the preregistration.
 """
 
 import argparse
+import json
 import re
 import shlex
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from attnlab.cli.hydra_errors import explain_missing_option
 from attnlab.cli.hydra_runner import extract_hydra_flags, list_config_dirs, run_hydra
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
+from attnlab.report.schema import load_report
+from attnlab.store.atomic_files import replace_atomically
 from attnlab.store.config_groups import TopLevelGroup
+from attnlab.store.experiment_schema import Experiment
+from attnlab.store.fingerprint import compute_digest
 from attnlab.sweep.plan import overrides
 
 USAGE = (
@@ -30,6 +38,7 @@ EXPERIMENT_DEFAULTS: dict[str, Any] = {
     "margin_reason": "Default of compare: equivalent to 5% less training compute.",
     "compute_calibration": None,
 }  # fmt: skip
+SETTING_KEYS = (*EXPERIMENT_DEFAULTS, "metrics", "tune", "corpora", "unmatched", "ladder_arms")
 COMPUTE_CALIBRATION = {"seeds": [200, 201, 202]}  # default for a margin in training compute
 
 
@@ -39,11 +48,30 @@ def main(options: argparse.Namespace) -> int:
     flags = extract_hydra_flags(options)
     experiment, rest = build_experiment(arms, rest, list_config_dirs(flags))
     typed = shlex.join(["python", "-m", "attnlab", "compare", *options.words, *flags])
+    start_time = time.time()
     status = run_inline_experiment(experiment, rest, flags, typed)
-    name = experiment["name"]
-    text = format_experiment_yaml(experiment)
-    print(f"To keep this experiment, save it as conf/experiment/{name}.yaml:\n\n{text}", end="")
+    source = find_report(rest, experiment["name"], start_time)
+    if source is not None:
+        file = write_experiment_file(source.parent, experiment)
+        print(f"experiment file {file}, to be run again from conf/experiment/:\n")
+        print(f"{file.read_text(encoding='utf-8')}\nreport: {source.with_name('report.html')}", flush=True)
     return status
+
+
+def find_report(rest: Sequence[str], name: str, since: float) -> Path | None:
+    """Find the newest report of the experiment that was written since the command started."""
+    folder = Path(overrides.get_override_text(rest, "paths.reports") or "reports")
+    recent = [path for path in folder.glob(f"{name}*/report.json") if path.stat().st_mtime >= since - 1]
+    matching = [path for path in recent if load_report(path).experiment.name == name]
+    return max(matching, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def write_experiment_file(folder: Path, experiment: dict[str, Any]) -> Path:
+    """Write the experiment as a file of conf/experiment into its report's folder, and return the path."""
+    file = folder / f"{experiment['name']}.yaml"
+    with replace_atomically(file) as temporary:
+        temporary.write_text(format_experiment_yaml(experiment), encoding="utf-8")
+    return file
 
 
 def run_inline_experiment(
@@ -79,24 +107,35 @@ def split_arms(words: Sequence[str]) -> tuple[list[list[str]], list[str]]:
 
 
 def build_experiment(
-    arms: Sequence[Sequence[str]], rest: Sequence[str], config_dirs: Sequence[Path] = (CONF,)
+    arms: Sequence[Sequence[str]],
+    rest: Sequence[str],
+    config_dirs: Sequence[Path] = (CONF,),
+    name_prefix: str = "",
 ) -> tuple[dict[str, Any], list[str]]:
     """Build the experiment that compares later arms with the first, and return the words that it leaves over.
 
-    Words of `rest` that set keys of the experiment replace its defaults. Its name is none of an experiment
-    in `config_dirs`: Hydra would run that one, and its report would be overwritten.
+    Words of `rest` that set keys of the experiment replace its defaults, and other overrides become its
+    overrides of all arms. Swept values and settings of the execution are left over. No report replaces that
+    of a comparison with other terms: the name has `name_prefix`, for other claims, and a hash of all stated
+    terms. It is none of an experiment in `config_dirs`, since Hydra would run that one.
     """
+    for words in (rest, *arms):
+        overrides.reject_duplicate_keys(overrides.parse_overrides(words), can_sweep=words is rest)
+    if "hydra.searchpath" not in overrides.index_by_key(rest):  # it may add options
+        _reject_unknown_options([word for arm in arms for word in arm], config_dirs)
     names = [_format_arm_name(arm) for arm in arms]
     if len(set(names)) < len(names):
         names = [f"{name}_{i}" for i, name in enumerate(names)]
-    explicit_settings, remaining = _extract_settings(rest)
+    explicit_settings, common_overrides, remaining = _extract_settings(rest)
     settings = _apply_defaults(explicit_settings)
     question = f"Is {' or '.join(' '.join(arm) for arm in arms[1:])} non-inferior to {' '.join(arms[0])}?"
-    name = "_vs_".join(names)
+    name = name_prefix + "_vs_".join(names)
+    if terms := [*common_overrides, *_list_stated_terms(explicit_settings, settings)]:
+        name += f"_{compute_digest(sorted(terms), 8)}"
     if any((folder / "experiment" / f"{name}.yaml").is_file() for folder in config_dirs):
         name = f"compare_{name}"
     experiment = {
-        "name": name, "question": question, "arms": names,
+        "name": name, "question": question, "overrides": common_overrides, "arms": names,
         "arm_overrides": {name: list(arm) for name, arm in zip(names, arms, strict=True)},
         "baseline": names[0], **settings,
         "claims": [_build_claim(name, names[0], settings) for name in names[1:]],
@@ -104,19 +143,40 @@ def build_experiment(
     return experiment, remaining
 
 
-def _extract_settings(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Split the words into settings of the experiment and remaining overrides."""
+def _reject_unknown_options(words: Sequence[str], config_dirs: Sequence[Path]) -> None:
+    """Check that the selected options exist, since Hydra finds out only while the arms are composed.
+
+    Raises:
+        InvalidConfig: An option is in none of `config_dirs`.
+    """
+    for override in overrides.parse_overrides(words):
+        group, option = override.key_or_group, override.value()
+        folders = [folder / group for folder in config_dirs if (folder / group).is_dir()]
+        if not folders or not isinstance(option, str):
+            continue
+        if not any((folder / f"{option.removesuffix('.yaml')}.yaml").is_file() for folder in folders):
+            raise InvalidConfig(explain_missing_option(f"{group}/{option}", (), config_dirs))
+
+
+def _extract_settings(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Split the words into settings of the experiment, overrides of all arms, and words for the command."""
     settings: dict[str, Any] = {}
+    common_overrides = list[str]()
     remaining = list[str]()
     for override in overrides.parse_overrides(words):
         key = override.key_or_group
+        line = str(override.input_line)
         if key == "seed":
-            settings["seeds"] = list(overrides.parse_command([str(override.input_line)]).seeds or ())
-        elif key in EXPERIMENT_DEFAULTS and not override.is_sweep_override():
+            settings["seeds"] = list(overrides.parse_command([line]).seeds or ())
+        elif override.is_sweep_override() or overrides.get_root_key(key) in overrides.EXECUTION_GROUPS:
+            remaining.append(line)
+        elif key in SETTING_KEYS:
             settings[key] = override.value()
+        elif key in Experiment.model_fields and key not in ("size", "ladder"):
+            remaining.append(line)
         else:
-            remaining.append(str(override.input_line))
-    return settings, remaining
+            common_overrides.append(line)
+    return settings, common_overrides, remaining
 
 
 def _apply_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,6 +204,21 @@ def _apply_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     if not _is_number(margin) and "compute_calibration" not in settings:
         completed["compute_calibration"] = COMPUTE_CALIBRATION
     return completed
+
+
+def _list_stated_terms(explicit_settings: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    """List the explicit settings that decide the verdict and differ from the defaults.
+
+    Seeds decide it only with planned analyses: anytime-valid ones allow more seeds in the same report.
+    """
+    ignored = {"margin_reason", "metrics", *(["seeds"] if settings["looks"] == "anytime" else [])}
+    return [
+        f"{key}={json.dumps(value, sort_keys=True)}"
+        for key, value in explicit_settings.items()
+        if key in Experiment.list_decisive_keys()
+        and key not in ignored
+        and value != EXPERIMENT_DEFAULTS.get(key)
+    ]
 
 
 def _build_claim(arm: str, baseline: str, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,10 @@ from attnlab.store.atomic_files import replace_atomically
 from attnlab.training.targets import locate_target
 
 ACTIONS = ("show", "export")
+VALIDATION_KEYS = {  # keys of `data` that name a validation text, and the keys of the training text
+    "validation_path": "path",
+    "validation_split": "split",
+}
 
 
 def main(options: argparse.Namespace) -> int:
@@ -38,8 +42,20 @@ def main(options: argparse.Namespace) -> int:
     load_corpus = CORPUS_LOADERS.get(locate_target(data["task"]["_target_"]))
     if load_corpus is None:
         raise InvalidConfig("the config selects no corpus: set data=pydocs, text, code, hub or frozen")
-    corpus = load_corpus(**{name: data[name] for name in inspect.signature(load_corpus).parameters})
+    validation_key = next((key for key in VALIDATION_KEYS if data.get(key) is not None), None)
+    if destination is not None and validation_key is not None:
+        raise InvalidConfig(
+            f"data.{validation_key}: export writes one text: export it on its own with"
+            f" data.{VALIDATION_KEYS[validation_key]}, or set data.{validation_key}=null"
+        )
+    parameters = inspect.signature(load_corpus).parameters
+    values = {name: data[name] for name in parameters if name in data}
+    corpus = load_corpus(**values)
     print("\n".join(map(escape_unprintable, describe_corpus(corpus, data["val_fraction"]))))
+    if validation_key is not None:
+        validation = load_corpus(**values | {VALIDATION_KEYS[validation_key]: data[validation_key]})
+        description = describe_corpus(validation, data["val_fraction"])
+        print("\n".join(map(escape_unprintable, ["validation:", *description])))
     if destination is not None:
         export_corpus(corpus, Path(destination))
     return 0

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnlab.cli.trained_model import TrainedModel, load_trained_model
+from attnlab.cli.select_model import load_selected_model
+from attnlab.data.token_labels import CONTINUATION
 from attnlab.errors import InvalidConfig, escape_unprintable
 from attnlab.measure.attention_maps import AttentionMaps, compute_attention_maps, encode_weights
 from attnlab.measure.head_scoring import MAX_PROBE_TOKENS, compute_head_scores
 from attnlab.sweep.slow_notice import notify_if_slow
+from attnlab.training.trained_model import TrainedModel
 
 MIN_SHOWN_WEIGHT = 0.0005  # smaller weights print as 0.000
 MAX_TOKENS = 512  # of a text; larger maps are illegible
@@ -22,11 +24,7 @@ MAX_TOKENS = 512  # of a text; larger maps are illegible
 def main(options: argparse.Namespace) -> int:
     """Print the strongest links and write the page; InvalidConfig if an argument is missing or wrong."""
     arguments = options.key_values
-    if "experiment" not in arguments and {"arm", "seed"} & {*arguments}:
-        raise InvalidConfig(
-            "arm= and seed= select a run of an experiment: add experiment=NAME, or remove them"
-        )
-    trained_model = load_trained_model(arguments, options.words)
+    trained_model = load_selected_model(arguments, options.words)
     trained_model.model.float()  # half-precision maps do not sum to one
     ids, words = trained_model.encode_words(arguments["text"])
     if not ids:
@@ -44,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
     head = _validate_choice(arguments, "head", range(maps.weights.shape[1]))
     print(format_strongest_links(maps.weights.numpy(), words, layer, head, arguments["top"], maps.layers))
     folder = Path(arguments.get("to") or Path("reports") / "inspect" / trained_model.name)
-    page = _write_page(folder, trained_model, maps, tokens, words, layer, head)
+    page = _write_page(folder, trained_model, arguments["text"], maps, tokens, words, layer, head)
     print(f"\npage: {escape_unprintable(str(page))}")
     return 0
 
@@ -73,7 +71,7 @@ def format_strongest_links(
 
     Args:
         weights: [layer, head, T, T].
-        words: text of each token.
+        words: label of each token.
         layer: only this layer; None selects all.
         head: only this head; None selects all.
         top: links per token.
@@ -107,6 +105,8 @@ def format_strongest_links(
         if len(selected_heads) == 1
         else f"{len(selected_heads)} heads; (layer.head)"
     )
+    if CONTINUATION in words:
+        scope += f"; {CONTINUATION} continues the character of the token before"
     return f"strongest links of every token, {scope}\n" + "\n".join(lines)
 
 
@@ -114,6 +114,7 @@ def format_strongest_links(
 def _write_page(
     folder: Path,
     trained: TrainedModel,
+    text: str,
     maps: AttentionMaps,
     tokens: torch.Tensor,
     words: list[str],
@@ -134,4 +135,6 @@ def _write_page(
         trained.model, [tokens[:, :MAX_PROBE_TOKENS]], min(trained.max_length, MAX_PROBE_TOKENS)
     )
     kernels = {"max_abs_eager_fused": maps.kernel_difference, "note": None}
-    return explorer.write_explorer(folder, trained.name, trained.seed, arrays, scores, kernels, layer, head)
+    return explorer.write_explorer(
+        folder, trained.name, trained.seed, text, arrays, scores, kernels, layer, head
+    )

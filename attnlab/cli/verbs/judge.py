@@ -61,13 +61,15 @@ def main(options: argparse.Namespace) -> int:
     typed_command = shlex.join(["python", "-m", "attnlab", "judge", *options.words, *flag_words, *flags])
     with redirect_stdout(sys.stderr):
         status = compare.run_inline_experiment(experiment, rest, flags, typed_command)
-    source = _find_report(
-        Path(overrides.get_override_text(rest, "paths.reports") or "reports"), experiment["name"], start_time
-    )
+    source = compare.find_report(rest, experiment["name"], start_time)
     if source is None or status >= 128:
         return status
-    exit_status, summary = summarize_verdict(load_report(source), source.with_name("report.html"))
-    print(json.dumps(summary, indent=1, ensure_ascii=False))
+    file = compare.write_experiment_file(source.parent, experiment)
+    print(f"experiment file: {file}", file=sys.stderr)
+    page = source.with_name("report.html")
+    exit_status, summary = summarize_verdict(load_report(source), page)
+    print(json.dumps(summary, indent=1, ensure_ascii=False), flush=True)
+    print(f"report: {page}", file=sys.stderr)
     return status if status and exit_status == EXIT_BY_VERDICT[Verdict.NO_RESULT][0] else exit_status
 
 
@@ -100,7 +102,7 @@ def build_judge_experiment(
     override_keys = overrides.index_by_key(words)
     if "looks" not in override_keys and "seed" not in override_keys:
         words.append(INTERIM_ANALYSES)
-    experiment, remaining = compare.build_experiment(arms, words, config_dirs)
+    experiment, remaining = compare.build_experiment(arms, words, config_dirs, "judge_")
     first, second = experiment["arms"]
     [claim] = experiment["claims"]
     claim["says"] = f"{second} is better than {first} by more than the margin"
@@ -152,13 +154,6 @@ def _collect_arm_cost(runs: Sequence[RunRow], arm: str) -> dict[str, Any]:
     """Collect an arm's costs from its first run that recorded them."""
     budget = next((run.budget for run in runs if run.arm == arm and run.budget.get_known_values()), None)
     return {"arm": arm, **{key: budget.get(key) if budget else None for key in COST_KEYS}}
-
-
-def _find_report(folder: Path, name: str, since: float) -> Path | None:
-    """Find the newest report of the experiment that was written since the command started."""
-    recent = [path for path in folder.glob(f"{name}*/report.json") if path.stat().st_mtime >= since - 1]
-    matching = [path for path in recent if load_report(path).experiment.name == name]
-    return max(matching, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def _read_arm(word: str) -> list[str]:

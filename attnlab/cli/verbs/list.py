@@ -7,12 +7,14 @@ torch.
 import argparse
 import json
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attnlab.cli.flags import TEMPLATE_KINDS
+from attnlab.cli.own_options import format_own_options
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig, escape_unprintable, format_suggestions
 
@@ -28,6 +30,8 @@ def main(options: argparse.Namespace) -> int:
     folders = [*_resolve_config_dir(options.config_dir), CONF]
     experiment_files = list_experiments(folders)
     axes = list_groups(folders)
+    if options.config_dir is None and (own_options := format_own_options()):
+        print(escape_unprintable(own_options), file=sys.stderr)
     for name in options.names:
         known_names = [EXPERIMENTS, *axes, *experiment_files]
         if name not in known_names:

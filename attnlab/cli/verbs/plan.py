@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from attnlab.cli.hydra_runner import extract_hydra_flags, list_config_dirs, run_hydra
+from attnlab.cli.own_options import format_own_option
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.sweep.plan import overrides
 
@@ -56,7 +57,7 @@ def _expand_experiment_name(options: argparse.Namespace) -> Sequence[str]:
     names = sorted({path.stem for folder in folders for path in (folder / "experiment").glob("*.yaml")})
     for word in bare_words:
         if word not in names:
-            raise InvalidConfig(
-                f"{word}: unknown experiment{format_suggestions(word, names)}: see python -m attnlab list"
-            )
+            hint = format_own_option("experiment", word, folders)
+            hint = hint or f"{format_suggestions(word, names)}: see python -m attnlab list"
+            raise InvalidConfig(f"{word}: unknown experiment{hint}")
     return [f"+experiment={word}" if word in bare_words else word for word in options.words]

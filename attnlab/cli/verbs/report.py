@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from attnlab.errors import InvalidConfig, escape_unprintable
+from attnlab.cli.step_progress import show_steps
+from attnlab.errors import InvalidConfig, escape_unprintable, format_error_line
 from attnlab.sweep.slow_notice import notify_if_slow
 
 
@@ -45,11 +46,12 @@ def main(options: argparse.Namespace) -> int:
         and find_report_sources(folder)
     ):
         return _render_folder(folder, as_json=options.json)
-    from attnlab.report.pages.report_files import render_report
+    from attnlab.report.pages.report_files import name_edited_report, render_report
     from attnlab.report.replications.ladder_page import render_ladder
 
     is_ladder = (folder / LADDER_FILE).is_file()
-    with notify_if_slow("rendering the page"):
+    source = folder / LADDER_FILE if is_ladder else folder / "report.json" if folder.is_dir() else folder
+    with notify_if_slow("rendering the page"), name_edited_report(source):
         page = (render_ladder if is_ladder else render_report)(folder)
     output = {"report": str(page), **({} if is_ladder else _summarize_verdicts(folder))}
     print(_format_json(output) if options.json else escape_unprintable(str(page)))
@@ -58,27 +60,23 @@ def main(options: argparse.Namespace) -> int:
 
 def _render_folder(folder: Path, *, as_json: bool) -> int:
     """Render all reports of a folder with a progress bar on stderr; return 2 if one could not be rendered."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from attnlab.report import reports_folder
 
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    )  # fmt: skip
     errors = list[str]()
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        bar = progress.add_task("rendering pages", total=None)
+    with show_steps("rendering") as steps:
         try:
-            for n_done, total, error in reports_folder.render_folder(folder):
-                progress.update(bar, completed=n_done, total=total)
+            for n_done, total, name, error in reports_folder.render_folder(folder):
+                if name:
+                    steps.finish_step(name)
+                else:
+                    steps.skip_steps(n_done, total)
                 errors += [error] if error else []
         except ValueError as ledger_error:  # a report without a page appears once
             errors += [str(ledger_error)] if str(ledger_error) not in errors else []
     pages = [str(path) for path in sorted(folder.glob("*/report.html"))]
     pages += [str(folder / name) for name in ("index.html", "ledger.html") if (folder / name).is_file()]
     for error in errors:
-        print(escape_unprintable(error), file=sys.stderr)
+        print(format_error_line(error), file=sys.stderr)
     print(
         _format_json({"pages": pages, "errors": errors})
         if as_json

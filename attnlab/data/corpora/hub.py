@@ -12,9 +12,10 @@ from typing import Any
 from attnlab.data.corpora import corpus
 from attnlab.data.corpora.corpus import Corpus, CorpusMetadata
 from attnlab.data.corpora.token_cache import load_or_compute, write_file_atomically
+from attnlab.data.corpora.unicode_forms import Form, normalize_bytes, warn_of_mixed_forms
 from attnlab.data.task import compute_fingerprint
 from attnlab.errors import escape_unprintable
-from attnlab.store.atomic_files import read_json, write_json
+from attnlab.store.atomic_files import read_json_object, write_json
 
 _OFFLINE_HINT = (
     "without a network, freeze it on a machine that has one"
@@ -31,9 +32,13 @@ def load_hub_corpus(
     revision: str | None,
     streaming: bool,
     max_chars: int | None,
+    normalize: Form | None,
     cache: str,
 ) -> Corpus:
-    """Load the rows of a data set, joined by newlines, up to `max_chars` characters."""
+    """Load the rows of a data set, joined by newlines, up to `max_chars` characters.
+
+    `normalize` is the Unicode form of the text; None leaves it unchanged.
+    """
     if max_chars is not None and max_chars < 1:
         raise ValueError(
             f"data.max_chars must be at least 1, or null for the whole data set, got {max_chars}"
@@ -48,27 +53,37 @@ def load_hub_corpus(
         commit = revision if is_local else _resolve_commit(key, name, revision)
         data = _join_rows(_iterate_rows(key, name, config, split, field, commit, streaming), max_chars)
         if is_local:
-            return corpus.build_corpus(name, data, key)
+            if normalize is None:
+                warn_of_mixed_forms(data.decode(), key)
+            return corpus.build_corpus(name, normalize_bytes(data, normalize), key)
         write_file_atomically(cache_file, data)
         write_json(cache_file.with_suffix(".json"), {"commit": commit})
 
+    def read_file() -> bytes:
+        return normalize_bytes(cache_file.read_bytes(), normalize)
+
     def describe_file() -> dict[str, Any]:
-        data = cache_file.read_bytes()
+        data = read_file()
+        if normalize is None:
+            warn_of_mixed_forms(data.decode(), key)
         return {"sha256": sha256(data).hexdigest(), "bytes": len(data)}
 
-    commit = (read_json(cache_file.with_suffix(".json")) or {}).get("commit") or revision
+    commit = read_json_object(cache_file.with_suffix(".json")).get("commit") or revision
     description = (name, config, split, field, f"at commit {commit}" if commit else "at no known commit")
     source = escape_unprintable(" ".join(filter(None, description)))
     metadata = CorpusMetadata(
-        name=name, sources=(source,), **load_or_compute(cache, "hub", [cache_file], describe_file)
+        name=name,
+        sources=(source,),
+        **load_or_compute(cache, f"hub {normalize}", [cache_file], describe_file),
     )
-    return Corpus(metadata, key, cache_file.read_bytes)
+    return Corpus(metadata, key, read_file)
 
 
 def _join_rows(rows: Iterator[str], max_chars: int | None) -> bytes:
     pieces = []
     count = 0
     for row in rows:
+        row = row.removeprefix("\ufeff")  # the byte-order mark of a file
         pieces.append(row)
         count += len(row) + 1
         if max_chars is not None and count > max_chars:

@@ -1,7 +1,9 @@
-"""Layout shared by synthetic tasks: queries in slots, and pieces of several sizes end to end."""
+"""Layout shared by synthetic tasks: queries in slots, pieces end to end, sizes past the trained ones."""
 
 import torch
 from torch import Tensor
+
+from attnlab.data.synthetic_task import check_whole_numbers
 
 
 def compute_slot_weights(slots: int, power: float) -> Tensor:
@@ -47,3 +49,47 @@ def locate_pieces(sizes: Tensor, length: int) -> tuple[Tensor, Tensor]:
     positions = torch.arange(length).expand(len(sizes), -1).contiguous()
     piece = torch.searchsorted(ends, positions, right=True)
     return piece, positions - (ends - sizes).gather(1, piece)
+
+
+class LengthRange:
+    """Sizes from `shortest` to `longest` in training and to `val_longest` in validation, equally likely.
+
+    A size counts units of `unit_tokens` tokens each. Classes of sizes end at half of `longest`, at `longest`,
+    at twice that, and so on up to `val_longest`.
+
+    Raises:
+        ValueError: the sizes decrease, or the longest does not fit a window of `length` tokens.
+    """
+
+    def __init__(
+        self, length: int, shortest: int, longest: int, val_longest: int, unit_tokens: int = 1
+    ) -> None:
+        check_whole_numbers(1, shortest=shortest, longest=longest, val_longest=val_longest)
+        if not shortest <= longest <= val_longest:
+            raise ValueError(
+                f"data.shortest={shortest}, data.longest={longest}, data.val_longest={val_longest}:"
+                " each must be at least as large as the one before it"
+            )
+        if type(length) is not int or length < val_longest * unit_tokens:
+            raise ValueError(
+                f"data.length={length} is too short: data.val_longest={val_longest} takes"
+                f" {val_longest * unit_tokens} tokens; raise data.length or lower data.val_longest"
+            )
+        self._shortest = shortest
+        self._longest = longest
+        self._val_longest = val_longest
+        ends = {-(-longest // 2), longest, val_longest}
+        while longest < val_longest:
+            ends.add(longest)
+            longest *= 2
+        self._class_ends = torch.tensor(sorted(end for end in ends if end >= shortest))
+        self.conditions = [f"length/{end}" for end in self._class_ends.tolist()]
+
+    def sample(self, count: int, random: torch.Generator, validation: bool) -> Tensor:
+        """Return sizes [count, 1]."""
+        end = self._val_longest if validation else self._longest
+        return torch.randint(self._shortest, end + 1, (count, 1), generator=random)
+
+    def classify(self, sizes: Tensor) -> Tensor:
+        """Return the index of each size's class; sizes past `val_longest` get that of `val_longest`."""
+        return torch.searchsorted(self._class_ends, sizes).clamp(max=len(self._class_ends) - 1)

@@ -38,7 +38,7 @@ def canonicalize_config(config: Config) -> Config:
 
     The mixer is stored under `attention`, and `layers` lists the patched mixer of every layer.
     """
-    separate_keys = ("attention", "mixer", "layers", *TRAINING_KEYS)
+    separate_keys = ("attention", "mixer", "layers", "window", *TRAINING_KEYS)
     plain: Config = _fill_defaults(
         {"block": BLOCK}
         | {key: value for key, value in config.items() if key not in separate_keys and value is not None}

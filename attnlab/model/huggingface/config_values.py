@@ -16,6 +16,13 @@ def require_number(value: Any) -> Any:
     return value
 
 
+def require_integer(value: Any) -> int:
+    """Return `value`; ValueError for anything but an integer of at most 63 bits."""
+    if not isinstance(require_number(value), int):
+        raise ValueError(f"must be an integer, not {value!r}")
+    return int(value)
+
+
 def require_bool(value: Any) -> bool:
     """Return `value`; ValueError for anything but true and false."""
     if not isinstance(value, bool):

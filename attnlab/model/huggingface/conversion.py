@@ -17,8 +17,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from attnlab.model.build import build_model, instantiate_config, list_mixer_configs
+from attnlab.model.finite_weights import require_finite
 from attnlab.model.huggingface.canonical_config import canonicalize_config, diff_configs, flatten_leaves
-from attnlab.model.huggingface.families import FAMILIES, REQUIRED, Config, Family, TensorRow
+from attnlab.model.huggingface.families import FAMILIES, REQUIRED, Config, ConfigKey, Family, TensorRow
 from attnlab.model.huggingface.shards import INDEX_FILE, WEIGHTS_FILE, ShardReader, read_json_mapping
 from attnlab.model.transformer import Transformer
 from attnlab.store.atomic_files import replace_atomically, write_json
@@ -58,11 +59,12 @@ def load_hf_model(
                 config["tie"],
                 config["tie"] and not _has_output_head(shards, family),
             )
-            if config["n_layers"] > len(shards.tensor_names):  # a false number could build a million layers
-                raise ValueError(
-                    f"{config['n_layers']:,} layers, but the folder has only {len(shards.tensor_names)} "
-                    "tensors"
-                )
+            n_experts = max(_count_experts(row, config) for row in family.rows)
+            for count, part in ((config["n_layers"], "layers"), (n_experts, "experts")):
+                if count > len(shards.tensor_names):  # a false number could build a million of them
+                    raise ValueError(
+                        f"{count:,} {part}, but the folder has only {len(shards.tensor_names)} tensors"
+                    )
             with torch.device("meta"):
                 model = build_model({"model": config}, theirs["vocab_size"])
         except (
@@ -83,6 +85,7 @@ def load_hf_model(
         config["tie"] = bool((state["head.weight"] == state["embedding.weight"]).all())
     dtype = dtype or reduce(torch.promote_types, {tensor.dtype for tensor in state.values()})
     state = {name: tensor.to(dtype) for name, tensor in state.items()}
+    require_finite(state.items(), f"{folder} in {dtype}")  # values may exceed the range of a narrower one
     if config["tie"]:
         state["head.weight"] = state["embedding.weight"]
     model.load_state_dict(state, assign=True)
@@ -138,6 +141,12 @@ def _validate_fixed_keys(family: Family, theirs: Config) -> None:
         value = _get_path(theirs, key, allowed[0])
         if value not in allowed:
             raise ValueError(f"{key} = {value!r} is not supported (only {', '.join(map(repr, allowed))})")
+    for alias, key in family.aliases.items():
+        if alias in theirs and theirs[alias] != theirs.get(key):
+            raise ValueError(
+                f"{alias} = {theirs[alias]!r} and {key} = {theirs.get(key)!r} disagree: keep the one that "
+                "the model was trained with"
+            )
     if not isinstance(theirs.get("vocab_size"), int):
         raise ValueError(f"vocab_size must be an integer, not {theirs.get('vocab_size')!r}")
 
@@ -145,9 +154,11 @@ def _validate_fixed_keys(family: Family, theirs: Config) -> None:
 def _convert_config_to_ours(family: Family, theirs: Config, complete: bool = False) -> Config:
     """Convert their config to ours; with `complete`, a missing key without a default is an error."""
     config = copy.deepcopy(family.model)
-    theirs = family.normalize(theirs)
+    raw, theirs = theirs, family.normalize(theirs)
     for key in family.keys:
         value = _get_path(theirs, key.theirs)
+        if value is None and _requires_value(key) and _get_path(raw, key.theirs, key) is None:
+            raise ValueError(f"{key.theirs} is missing (null): add the value that the model was trained with")
         if value is None and key.default is not REQUIRED:
             value = key.default(theirs) if callable(key.default) else key.default
         elif value is None and complete:
@@ -172,7 +183,18 @@ def _convert_config_to_theirs(family: Family, config: Config) -> Config:
     values = {key: _get_path(plain, key.ours[0]) for key in family.keys}
     theirs = {key: allowed[0] for key, allowed in family.fixed.items() if allowed[0] is not None}
     theirs |= {key.theirs: None if value is None else key.write(value) for key, value in values.items()}
-    return family.denormalize(_nest_keys(theirs))
+    return _drop_nulls(family, family.denormalize(_nest_keys(theirs)))
+
+
+def _drop_nulls(family: Family, theirs: Config) -> Config:
+    """Drop null keys that may not be null."""
+    names = {key.theirs for key in family.keys if _requires_value(key)}
+    return {name: value for name, value in theirs.items() if value is not None or name not in names}
+
+
+def _requires_value(key: ConfigKey) -> bool:
+    """Return whether null is an error, although an absent key may have a default."""
+    return key.default is not None and not callable(key.default)
 
 
 def _nest_keys(theirs: Config) -> Config:
@@ -243,13 +265,28 @@ def _iterate_tensor_rows(
     for row in (row for row in family.rows if row.applies_to(config)):
         for layer in map(str, range(len(model.blocks) if "{n}" in row.ours else 1)):
             for suffix in ("weight", "bias") if "*" in row.ours else ("",):
-                names = [name.replace("{n}", layer).replace("*", suffix) for name in (row.ours, *row.theirs)]
-                if state.pop(names[0], None) is None:
+                ours, *theirs = [
+                    name.replace("{n}", layer).replace("*", suffix) for name in (row.ours, *row.theirs)
+                ]
+                if state.pop(ours, None) is None:
                     continue
-                parts = getattr(model.get_submodule(names[0].rpartition(".")[0]), "parts", {})
+                parts = getattr(model.get_submodule(ours.rpartition(".")[0]), "parts", {})
                 row_counts = [sum(parts[part] for part in slices) for slices in row.theirs.values()]
-                yield names[0], row, dict(zip(names[1:], row_counts, strict=True))
+                yield (
+                    ours,
+                    row,
+                    {
+                        name.replace("{e}", str(expert)): count
+                        for expert in range(_count_experts(row, config))
+                        for name, count in zip(theirs, row_counts, strict=True)
+                    },
+                )
     assert not state, f"the table has no row for {next(iter(state))}"
+
+
+def _count_experts(row: TensorRow, config: Config) -> int:
+    """Return the number of experts that a row stores one by one; 1 for other rows."""
+    return config["ffn"]["n_experts"] if any("{e}" in name for name in row.theirs) else 1
 
 
 def _has_output_head(shards: ShardReader, family: Family) -> bool:

@@ -59,6 +59,11 @@ _SCALINGS = {
 }
 
 
+_NO_SCALING = ScalingFormat("", {})
+_TYPE_KEYS = ("rope_type", "type")
+_IS_NULL = "is null: remove the key, or add the value that the model was trained with"
+
+
 def normalize_rotation(
     theirs: Config,
     base: float = 10000.0,
@@ -75,15 +80,18 @@ def normalize_rotation(
         default_table: Table of a config that has none.
 
     Raises:
-        ValueError: An unsupported type, a missing value, a value that is no number, or two tables that
-            disagree. The message names the keys.
+        ValueError: An unsupported type, a key that this type does not read (a table per layer type is one), a
+            missing or null value, a value that is no number, or two tables that disagree. The message names
+            the keys.
     """
     tables = {
         table_name: theirs[table_name]
         for table_name in _ROPE_TABLES
         if theirs.get(table_name) not in (None, {})
     }
-    tables = tables or {_ROPE_TABLES[-1]: default_table or {}}
+    if not tables:
+        is_absent = theirs.get(_ROPE_TABLES[-1]) is None
+        tables = {_ROPE_TABLES[-1]: default_table if is_absent and default_table else {}}
     for table_name, table in tables.items():
         if not isinstance(table, Mapping):
             raise ValueError(f"{table_name} must be a mapping, not {table!r}")
@@ -96,16 +104,20 @@ def normalize_rotation(
     supported = ("default", *kinds)
     if not isinstance(kind, str) or kind not in supported:
         raise ValueError(f"{next(iter(types))} = {kind!r} is not supported (only {', '.join(supported)})")
+    format = _SCALINGS.get(kind, _NO_SCALING)
+    for table_name, table in tables.items():
+        _validate_keys(table_name, table, kind, format)
     scaling = None
     if kind in _SCALINGS:
         scaling = {"rope_type": kind} | {
-            name: _resolve_value(name, tables, theirs) for name in _SCALINGS[kind].required
+            name: _resolve_value(name, tables, theirs) for name in format.required
         }
         scaling |= {
-            name: _resolve_optional(name, tables, default)
-            for name, (_, default) in _SCALINGS[kind].optional.items()
+            name: _resolve_optional(name, tables, default) for name, (_, default) in format.optional.items()
         }
     rotation = {_BASE_KEY: _resolve_value(_BASE_KEY, tables, theirs, base)}
+    if rotation[_BASE_KEY] <= 0:
+        raise ValueError(f"{_BASE_KEY} must be more than 0, not {rotation[_BASE_KEY]!r}")
     if fraction is not None:
         rotation[_FRACTION_KEY] = _resolve_value(_FRACTION_KEY, tables, theirs, fraction)
         _require_whole_features(rotation[_FRACTION_KEY], theirs)
@@ -143,17 +155,36 @@ def compute_magnitude(factor: float, scale: float) -> float:
 
 def _read_types(table: Mapping[str, Any]) -> Config:
     """Read the type under its newer and its older key; without either it is "default"."""
-    types = {key: table[key] for key in ("rope_type", "type") if table.get(key) is not None}
+    types = {key: table[key] for key in _TYPE_KEYS if table.get(key) is not None}
     return types or {"rope_type": "default"}
+
+
+def _validate_keys(table_name: str, table: Mapping[str, Any], kind: str, format: ScalingFormat) -> None:
+    """Raise ValueError for a key that `kind` does not read, and for a null that is not its default.
+
+    transformers ignores unknown keys with a warning and fails at most of these nulls.
+    """
+    mandatory = (*_TYPE_KEYS, _BASE_KEY, _FRACTION_KEY, *format.required)
+    for name, value in table.items():
+        is_switch = isinstance(format.optional.get(name, (None, None))[1], bool)
+        if value is None and (name in mandatory or is_switch):
+            raise ValueError(f"{table_name}.{name} {_IS_NULL}")
+        if value is not None and name not in (*mandatory, *format.optional):
+            supported = ", ".join((*mandatory, *format.optional))
+            raise ValueError(
+                f"{table_name}.{name} = {value!r} is not supported where rope_type is {kind!r} (only "
+                f"{supported})"
+            )
 
 
 def _resolve_value(name: str, tables: Mapping[str, Any], theirs: Config, default: float | None = None) -> Any:
     """Return the number on which all tables agree, each with its outer keys and defaults."""
     values = {}
+    has_outer_key = name in (_BASE_KEY, _TRAINED_LENGTH_KEY, _FRACTION_KEY) and name in theirs
+    if has_outer_key and theirs[name] is None:
+        raise ValueError(f"{name} {_IS_NULL}")
     for table_name, table in tables.items():
-        outer_value = (
-            {name: theirs.get(name)} if name in (_BASE_KEY, _TRAINED_LENGTH_KEY, _FRACTION_KEY) else {}
-        )
+        outer_value = {name: theirs[name]} if has_outer_key else {}
         value = require_agreement({f"{table_name}.{name}": table.get(name)} | outer_value, require_number)
         if value is None and name == _TRAINED_LENGTH_KEY:
             value = require_agreement({_MAX_LENGTH_KEY: theirs.get(_MAX_LENGTH_KEY)}, require_number)
@@ -178,11 +209,16 @@ def _resolve_optional(name: str, tables: Mapping[str, Any], default: Any) -> Any
 
 
 def _require_whole_features(fraction: float, theirs: Config) -> None:
-    """Raise ValueError for a fraction whose feature count transformers and attnlab round differently."""
+    """Raise ValueError for a fraction whose feature count transformers and attnlab round differently.
+
+    So is a fraction outside (0, 1], for which neither has a rotation.
+    """
+    if not 0 < fraction <= 1:
+        raise ValueError(f"{_FRACTION_KEY} must be more than 0 and at most 1, not {fraction!r}")
     width = theirs.get("hidden_size")
     heads = theirs.get("num_attention_heads")
     if isinstance(width, int) and isinstance(heads, int) and heads > 0:
-        head_dim = theirs.get("head_dim") or width // heads
+        head_dim = require_agreement({"head_dim": theirs.get("head_dim")}, require_number) or width // heads
         n_rotary = head_dim * fraction
         if int(n_rotary) != round(n_rotary):
             raise ValueError(

@@ -43,7 +43,8 @@ def normalize_windows(
         ValueError: Unknown layer types, too few of them, or a window without a size.
     """
     count = count_layers(theirs)
-    kinds = theirs.get("layer_types") or [LAYER_TYPES[is_sliding(layer)] for layer in range(count)]
+    kinds = theirs.get("layer_types")
+    kinds = [LAYER_TYPES[is_sliding(layer)] for layer in range(count)] if kinds is None else kinds
     if not isinstance(kinds, list) or len(kinds) < count or any(kind not in LAYER_TYPES for kind in kinds):
         raise ValueError(
             f"layer_types = {kinds!r} is not supported (only {count} of {', '.join(LAYER_TYPES)})"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,24 @@ from attnlab.report.charts import svg
 from attnlab.report.charts.comparison_figures import Figure
 
 TIMEOUT = 300.0  # seconds for all pictures of a report
+
+
+@dataclass(frozen=True)
+class PlacedChart:
+    """A Vega-Lite spec with its left upper corner on a sheet and its scale."""
+
+    spec: dict[str, Any]
+    x: float
+    y: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A page as SVG, and the charts that are drawn on it."""
+
+    source: str
+    charts: tuple[PlacedChart, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,15 +60,17 @@ class RenderedCharts:
 
 
 def render_charts(
-    svg_figures: Sequence[Figure], png_figures: Sequence[Figure] = (), sheets: Mapping[str, str] | None = None
+    svg_figures: Sequence[Figure],
+    png_figures: Sequence[Figure] = (),
+    sheets: Mapping[str, Sheet] | None = None,
 ) -> RenderedCharts:
-    """Render figures as inline SVG (`svg_figures`), figures as PNG, and sheets (name -> SVG) as PNG.
+    """Render figures as inline SVG (`svg_figures`), figures as PNG, and sheets as PNG.
 
     Raises nothing: a figure that cannot be rendered is in `errors`.
     """
     tasks: list[dict[str, Any]] = [{"name": f.name, "label": f.label, "spec": f.spec} for f in svg_figures]
     tasks += [{"name": f.name, "label": None, "spec": f.spec} for f in png_figures]
-    tasks += [{"name": name, "label": None, "sheet": sheet} for name, sheet in (sheets or {}).items()]
+    tasks += [{"name": name, "label": None, "sheet": asdict(sheet)} for name, sheet in (sheets or {}).items()]
     results, reason = _run_renderer(tasks) if tasks else ([], "")
     rendered = RenderedCharts()
     for i, task in enumerate(tasks):

@@ -23,6 +23,7 @@ from attnlab.report.charts.vega_layers import (
     build_seed_layer,
     build_style_channels,
     compute_domain,
+    count_ticks,
 )
 from attnlab.report.tables.ranking import MANY_ARMS
 
@@ -55,7 +56,7 @@ def build_interval_chart(rows: list[Spec], *, unit: str, width: int, center: flo
         chart_rows.append({**row, "place": text_x, **drawn_ends})
 
     y = build_nominal_channel("label", labelLimit=150)
-    x = build_quantitative_channel("mean", domain, unit, grid=False)
+    x = build_quantitative_channel("mean", domain, unit, grid=False, tickCount=count_ticks(width))
     code = build_style_channels("verdict", VERDICT_STYLES)
     dot = {"filled": True, "size": 130, "opacity": 1, "stroke": PAPER, "strokeWidth": 1}
     region = {"color": BAND, "height": {"band": 0.86}}
@@ -76,7 +77,10 @@ def build_forest_chart(
     """A row per arm: the mean with its interval, a thin ring per seed below it, the margin behind all."""
     ends = [row[key] for row in rows for key in ("mean", "low", "high")] + [seed["value"] for seed in seeds]
     x = build_quantitative_channel(
-        "mean", compute_domain([*ends, 0.0, *([margin, -margin] if margin else [])]), unit
+        "mean",
+        compute_domain([*ends, 0.0, *([margin, -margin] if margin else [])]),
+        unit,
+        tickCount=count_ticks(width),
     )
     y = build_nominal_channel("arm")
     code = build_style_channels("arm", styles)
@@ -195,7 +199,8 @@ def _place_labels(
                 tag = max(box[3] for box in hits) - LABEL_LIFT + LABEL_HEIGHT / 2 + 0.5
             if label:
                 middle = tag + LABEL_LIFT
-                boxes.append((start, start + length, middle - LABEL_HEIGHT / 2, middle + LABEL_HEIGHT / 2))
+                sides = start - LABEL_GAP, start + length + LABEL_GAP
+                boxes.append((*sides, middle - LABEL_HEIGHT / 2, middle + LABEL_HEIGHT / 2))
             placed.append(
                 {
                     **row,
@@ -216,6 +221,7 @@ def build_budget_chart(cells: list[Spec]) -> Spec:
     mark_styles = {
         "equal": (GREEN, "circle"),
         "differs, controlled": (VERMILION, "cross"),
+        "unmatched by design": (GRAY, "triangle-up"),
         "differs": (GRAY, "diamond"),
         "unknown": (GRAY, "square"),
     }

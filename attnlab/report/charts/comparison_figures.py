@@ -12,6 +12,7 @@ from attnlab.report.charts.svg import render_svg
 from attnlab.report.number_format import MINUS, append_unit, format_number
 from attnlab.report.schema import (
     BudgetCell,
+    BudgetCheck,
     BudgetRow,
     HeadsReport,
     Interval,
@@ -21,6 +22,7 @@ from attnlab.report.schema import (
 )
 from attnlab.report.tables.ranking import MANY_ARMS
 from attnlab.report.tables.wording import format_effect, format_interval, format_level
+from attnlab.report.verdicts.budget_check import is_unmatched
 
 FEW_SEEDS = 3  # up to here a chart shows every seed beside the mean
 
@@ -52,10 +54,16 @@ def list_seed_values(report: HeadsReport, arm: str, metric: str) -> dict[int, fl
     return values if len(values) <= FEW_SEEDS else {}
 
 
-def build_verdict_figures(report: Report, width: int, name: str = "verdict") -> list[Figure]:
-    """One chart per kind of axis (a metric's differences, ratios) for the claims that have an interval."""
+def build_verdict_figures(
+    report: Report, width: int, name: str = "verdict", max_claims: int | None = None
+) -> list[Figure]:
+    """One chart per kind of axis (a metric's differences, ratios) for the claims that have an interval.
+
+    Args:
+        max_claims: only the first claims of the report; None means all.
+    """
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for number, claim in enumerate(report.verdict.claims, 1):
+    for number, claim in enumerate(report.verdict.claims[:max_claims], 1):
         decision = claim.decision
         if decision.exact or decision.estimate is None:
             continue
@@ -235,7 +243,7 @@ def build_budget_figure(report: Report) -> Figure:
             "row": row.label + (" (controlled)" if row.controlled else ""),
             "arm": cell.arm,
             "text": format_number(cell.value),
-            "mark": classify_budget_cell(row, cell),
+            "mark": classify_budget_cell(table, row, cell),
         }
         for row in table.rows
         for cell in row.cells
@@ -243,8 +251,12 @@ def build_budget_figure(report: Report) -> Figure:
     return Figure("budget", comparison_charts.build_budget_chart(cells), "Budget of each arm")
 
 
-def classify_budget_cell(row: BudgetRow, cell: BudgetCell) -> str:
-    """State of a budget cell: equal, differs although controlled, differs, or unknown."""
+def classify_budget_cell(budget: BudgetCheck, row: BudgetRow, cell: BudgetCell) -> str:
+    """State of a budget cell: equal, differs (controlled or not), unmatched by design, or unknown."""
     if cell.same is None:
         return "unknown"
-    return "equal" if cell.same else "differs, controlled" if row.controlled else "differs"
+    if cell.same:
+        return "equal"
+    if not row.controlled:
+        return "differs"
+    return "unmatched by design" if is_unmatched(budget, row, cell.arm) else "differs, controlled"

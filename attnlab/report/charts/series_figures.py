@@ -8,12 +8,12 @@ import numpy as np
 from attnlab.report.charts import series_charts
 from attnlab.report.charts.comparison_figures import Figure, build_styles, list_seed_values
 from attnlab.report.number_format import MINUS, append_unit, format_number, get_chance_by_arm
-from attnlab.report.schema import CurveLine, HeadsReport, MeanCurve, Report
+from attnlab.report.schema import CurveLine, CurvesReport, HeadsReport, MeanCurve, Report
 
 MAX_STRIP_POINTS = 400  # in one strip plot, before it becomes a summary
 
 
-def build_curve_figures(report: Report) -> list[Figure]:
+def build_curve_figures(report: CurvesReport) -> list[Figure]:
     """The curves as measured, and the paired differences beside them."""
     figures: list[Figure] = []
     table = report.curves
@@ -46,7 +46,7 @@ def build_curve_figures(report: Report) -> list[Figure]:
     return figures
 
 
-def build_position_figures(report: Report) -> list[Figure]:
+def build_position_figures(report: CurvesReport) -> list[Figure]:
     """Loss by position in the context."""
     table = report.positions
     if not table:

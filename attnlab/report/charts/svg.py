@@ -115,7 +115,7 @@ def render_svg(spec: dict[str, Any], *, name: str, label: str) -> str:
     width, height = re.search(r'width="([\d.]+)" height="([\d.]+)" viewBox', text).groups()  # type: ignore[union-attr]
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}" '
+        f'width="{width}" height="{height}" data-figure="{name}" '
         f'role="graphics-document" aria-roledescription="chart" aria-label="{escape(unescape(label))}">'
     )
     return head + text[text.index(">") + 1 :]
@@ -125,17 +125,27 @@ def render_png(spec: dict[str, Any]) -> bytes:
     """The chart as a PNG on white, at twice its size in points."""
     import vl_convert
 
-    text = _format_vega_spec({**spec, "background": LITERAL_COLORS[PAPER]})
-    for placeholder, literal in LITERAL_COLORS.items():
-        text = text.replace(placeholder, literal)
+    text = _use_literal_colors(_format_vega_spec({**spec, "background": LITERAL_COLORS[PAPER]}))
     return _quantize_png(vl_convert.vegalite_to_png(text, scale=2))
 
 
-def render_sheet(source: str) -> bytes:
-    """An SVG of `summary` as a PNG at one and a half times its size."""
+def render_sheet(source: str, charts: list[dict[str, Any]]) -> bytes:
+    """An SVG of `summary` with its charts (spec, x, y, scale) as a PNG at one and a half times its size."""
     import vl_convert
 
-    return _quantize_png(vl_convert.svg_to_png(_INVALID_XML.sub("\ufffd", source), scale=1.5))
+    drawn_charts = "".join(
+        f'<g transform="translate({chart["x"]:g} {chart["y"]:g}) scale({chart["scale"]:g})">'
+        f"{vl_convert.vegalite_to_svg(_use_literal_colors(_format_vega_spec(chart['spec'])))}</g>"
+        for chart in charts
+    )
+    source = _INVALID_XML.sub("\ufffd", source).replace("</svg>", f"{drawn_charts}</svg>")
+    return _quantize_png(vl_convert.svg_to_png(source, scale=1.5))
+
+
+def _use_literal_colors(text: str) -> str:
+    for placeholder, literal in LITERAL_COLORS.items():
+        text = text.replace(placeholder, literal)
+    return text
 
 
 def _quantize_png(png: bytes) -> bytes:
@@ -158,7 +168,7 @@ def main(tasks_file: Path, results_file: Path) -> None:
 def _render_task(task: dict[str, Any]) -> tuple[str, Any]:
     try:
         if "sheet" in task:
-            return "png", base64.b64encode(render_sheet(task["sheet"])).decode()
+            return "png", base64.b64encode(render_sheet(**task["sheet"])).decode()
         if task["label"] is None:
             return "png", base64.b64encode(render_png(task["spec"])).decode()
         return "svg", render_svg(task["spec"], name=task["name"], label=task["label"])

@@ -50,12 +50,17 @@ def compute_domain(values: list[float | None], pad: float = 0.08) -> list[float]
     return [low - padding, high + padding]
 
 
+def count_ticks(width: int) -> int:
+    """Ticks of a horizontal axis whose labels, as in −0.02, have room in a chart of this width."""
+    return min(6, width // 80)
+
+
 def build_quantitative_channel(
     field: str, domain: list[float], title: str | None = None, **axis: Any
 ) -> Spec:
     """A quantitative channel on a fixed domain."""
     scale = {"domain": domain, "nice": False, "zero": False}
-    axis = {"title": title, "tickCount": 6, "labelOverlap": "greedy", **axis}
+    axis = {"title": title, "tickCount": 6, "labelOverlap": "greedy", "labelSeparation": 4, **axis}
     return {"field": field, "type": "quantitative", "scale": scale, "axis": axis}
 
 

@@ -1,6 +1,7 @@
 """The attention explorer alone: one model, one text, as a page and as pictures. Never imports torch."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def write_explorer(
     folder: Path,
     name: str,
     seed: int,
+    text: str,
     arrays: Arrays,
     scores: dict[str, Any],
     kernels: dict[str, Any],
@@ -33,21 +35,9 @@ def write_explorer(
 ) -> Path:
     """Write inspect.html and a PNG per layer, or of `layer` only; with `head`, of that head with its tokens.
 
-    The page opens at the given layer and head.
+    The page opens at the given layer and head; model and text are its title.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    result = RunResult.model_construct(  # no metric: only its heads were measured
-        id=name, status="done", seed=seed, config={}, head_scores=scores, kernels=kernels
-    )
-    experiment = Experiment(
-        name=name, arms=[name], baseline=name, seeds=[seed], metric="", margin=0.0, margin_reason=""
-    )
-    sweep = SweepResults(SweepContext(experiment), [Run(name, seed, name, result, None, arrays)])
-    report = HeadsReport(
-        experiment=summarize_experiment(sweep),
-        runs=[build_run_row(run) for run in sweep.planned_runs],
-        heads=build_heads_section(sweep),
-    )
     for old in folder.glob("layer*.png"):
         old.unlink()
     values = arrays["maps"][-1]
@@ -68,10 +58,45 @@ def write_explorer(
             folder / f"layer{layer_number}{suffix}.png", _encode_png(_arrange_grid(images))
         )
     page = folder / "inspect.html"
-    first_layer = layers[0] if layer is None else layer
-    start = {"arm": name, "seed": seed, "layer": first_layer, "head": head}
-    report_files.write_atomically(page, render_inspect_html(report, {(name, seed): arrays}, start).encode())
+    html = render_explorer(name, seed, arrays, scores, kernels, layer, head, text)
+    report_files.write_atomically(page, html.encode())
     return page
+
+
+def render_explorer(
+    name: str,
+    seed: int,
+    arrays: Mapping[str, Any],
+    scores: dict[str, Any],
+    kernels: dict[str, Any],
+    layer: int | None = None,
+    head: int | None = None,
+    text: str | None = None,
+) -> str:
+    """Render the page of a model's heads. It opens at the given layer and head: by default at the first
+    layer's mean.
+
+    Args:
+        arrays: as in the attention.npz of a run.
+        scores: the head scores of a run's result.
+        kernels: `max_abs_eager_fused` and `note` of a run's result.
+        text: the text of the maps, for the title.
+    """
+    result = RunResult.model_construct(  # no metric: only its heads were measured
+        id=name, status="done", seed=seed, config={}, head_scores=scores, kernels=kernels
+    )
+    experiment = Experiment(
+        name=name, arms=[name], baseline=name, seeds=[seed], metric="", margin=0.0, margin_reason=""
+    )
+    sweep = SweepResults(SweepContext(experiment), [Run(name, seed, name, result, None, dict(arrays))])
+    report = HeadsReport(
+        experiment=summarize_experiment(sweep),
+        runs=[build_run_row(run) for run in sweep.planned_runs],
+        heads=build_heads_section(sweep),
+    )
+    first_layer = map_archive.get_layers(arrays)[0] if layer is None else layer
+    start = {"arm": name, "seed": seed, "layer": first_layer, "head": head}
+    return render_inspect_html(report, {(name, seed): arrays}, start, text)
 
 
 def draw_head(weights: np.ndarray, visible: np.ndarray, tokens: list[str], title: str) -> Image.Image:
@@ -88,7 +113,10 @@ def draw_head(weights: np.ndarray, visible: np.ndarray, tokens: list[str], title
     map_image = Image.frombytes("RGB", (size, size), colors.tobytes())
     canvas.paste(map_image.resize((side, side), Image.Resampling.NEAREST), (gap, gap + 20))
     pen = ImageDraw.Draw(canvas)
-    for row, column in np.argwhere(~visible):  # hatched, as a masked cell differs from a weight of 0
+    is_hatched = ~visible & (
+        cell >= map_archive.MIN_HATCHED_CELL
+    )  # as a masked cell differs from a weight of 0
+    for row, column in np.argwhere(is_hatched):
         if (row + column) % 3 == 0:
             x = gap + column * cell
             y = gap + 20 + row * cell

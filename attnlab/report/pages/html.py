@@ -13,10 +13,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from attnlab.data.token_labels import CONTINUATION
 from attnlab.report import number_format
 from attnlab.report.answer import (
     build_answer,
     collect_timed_intervals,
+    describe_short_training,
     find_equal_byte_arms,
     get_primary_effects,
     has_corpora_first,
@@ -25,16 +27,26 @@ from attnlab.report.charts import comparison_figures, series_figures
 from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
 from attnlab.report.charts.interim_figures import build_interim_figures
 from attnlab.report.pages.glossary import Glossary
-from attnlab.report.schema import CorpusClaim, Effect, HeadScore, HeadsReport, Report
+from attnlab.report.schema import (
+    CorpusClaim,
+    CurvesReport,
+    Effect,
+    HeadScore,
+    HeadsReport,
+    Report,
+    TrainingEquivalent,
+)
 from attnlab.report.tables import (
     arm_options,
     claim_sources,
+    grid_layout,
     head_maps,
     headline,
     interim_analyses,
     map_archive,
     picked_rates,
     ranking,
+    source_links,
     wording,
 )
 from attnlab.report.tables.conflicts import Conflict
@@ -87,18 +99,35 @@ def build_environment() -> Environment:
         average_trials=picked_rates.average_trials,
         describe_picked_rates=picked_rates.describe_picked_rates,
         difference=render_effect,
-        training=wording.format_training,
+        training=render_training,
         explain_effect=wording.explain_effect,
         describe=wording.describe_claim,
         find_claim_effect=wording.find_claim_effect,
+        cite=source_links.render_source_html,
         threshold=wording.format_threshold,
         explain=wording.explain_verdict,
+        preregistration_note=number_format.format_preregistration,
+        required_seeds=wording.format_required_seeds,
+        SUPPORTED_NOTE=wording.SUPPORTED_NOTE,
+        margin_reason=wording.format_margin_reason,
+        interval_method=wording.format_interval_method,
+        EXPLORATORY_NOTE=grid_layout.EXPLORATORY_NOTE,
+        name_grid=grid_layout.name_grid,
+        build_grid_layout=grid_layout.build_grid_layout,
+        format_best_cell=grid_layout.format_best_cell,
+        format_shares=grid_layout.format_shares,
+        describe_scope=grid_layout.describe_scope,
+        build_share_rows=grid_layout.build_share_rows,
+        name_corner=grid_layout.name_corner,
+        build_effect_rows=grid_layout.build_effect_rows,
+        explain_missing_effects=grid_layout.explain_missing_effects,
+        list_reading_notes=grid_layout.list_reading_notes,
     )
     env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
     env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
     env.filters["letter"] = number_format.get_layer_letter
     env.filters["compute_amount"] = number_format.format_compute_amount
-    env.filters["preregistration_note"] = number_format.format_preregistration
+    env.filters["whole_intervals"] = number_format.keep_intervals_whole
     env.filters["explained"] = Glossary().explain_terms
     return env
 
@@ -108,7 +137,14 @@ def render_effect(effect: Effect | CorpusClaim) -> Markup:
     estimate = effect.mean if isinstance(effect, Effect) else effect.effect
     if estimate is None:
         return escape(number_format.NONE)
-    return Markup('<data value="{}">{}</data>').format(repr(estimate), wording.format_effect(effect))
+    return Markup('<data value="{}">{}</data>').format(
+        repr(estimate), number_format.keep_intervals_whole(wording.format_effect(effect))
+    )
+
+
+def render_training(training: TrainingEquivalent) -> str:
+    """An equivalent training compute, for a cell under a heading that names it."""
+    return number_format.keep_intervals_whole(wording.format_training(training, ""))
 
 
 def build_page_figures(report: Report) -> dict[str, list[comparison_figures.Figure]]:
@@ -139,6 +175,7 @@ def render_html(
     rendered: RenderedCharts | None = None,
     map_archive: MapArchive | None = None,
     conflicts: Sequence[Conflict] = (),
+    bibliography: str = "",
 ) -> str:
     """The page of a report.
 
@@ -147,6 +184,7 @@ def render_html(
         map_archive: the attention maps of its runs, as `read_archive` returns them. Without them the page
             shows the command that makes them in place of the explorer.
         conflicts: reports of the same folder that differ in their results.
+        bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
     """
     answer = build_answer(report)
     return _render_template(
@@ -157,7 +195,9 @@ def render_html(
         head_maps.select_maps(report, map_archive or {}),
         answer=answer,
         conflicts=conflicts,
+        bibliography=bibliography,
         headline=headline.build_headline(report),
+        short_training=describe_short_training(report),
         corpora_first=has_corpora_first(report),
         primary=get_primary_effects(report),
         citations=claim_sources.build_citations(report),
@@ -167,15 +207,27 @@ def render_html(
     )
 
 
-def render_inspect_html(report: HeadsReport, map_archive: MapArchive, start: dict[str, Any]) -> str:
+def render_inspect_html(
+    report: HeadsReport, map_archive: MapArchive, start: dict[str, Any], text: str | None = None
+) -> str:
     """The attention heads of one model as a page, like the section of a report.
 
     Args:
         start: the head at which it opens (arm, seed, layer, head; head None: the mean of the layer).
+        text: the text of the maps, if it is one; with the model's name it is the title.
     """
     selected = head_maps.select_maps(report, map_archive)
     places = {"strips": series_figures.build_strip_figures(report)}
-    return _render_template("inspect.html", report, places, None, selected, start=start)
+    return _render_template("inspect.html", report, places, None, selected, start=start, text=text)
+
+
+def render_curves_html(report: CurvesReport) -> str:
+    """The learning curves of a report as a page, like its section."""
+    places = {
+        "curves": series_figures.build_curve_figures(report),
+        "positions": series_figures.build_position_figures(report),
+    }
+    return _render_template("curves.html", report, places, None, None)
 
 
 def _render_template(
@@ -188,6 +240,8 @@ def _render_template(
     start: dict[str, Any] | None = None,
     **context: Any,
 ) -> str:
+    has_grid = isinstance(report, Report) and report.grid is not None
+    sheets = ["page.css", "explorer.css", *(["grid.css"] if has_grid else [])]
     if rendered is None:
         rendered = render_charts([figure for place in places.values() for figure in place])
     pictures = {
@@ -205,11 +259,12 @@ def _render_template(
             styles=comparison_figures.build_styles(report),
             many=len(report.experiment.arms) > ranking.MANY_ARMS,
             maps=selected,
+            continuation=CONTINUATION,
             gallery=build_gallery(selected) if selected else [],
             head_selection=build_head_selection(report, selected) if selected else [],
             data=escape_json(_build_explorer_data(report, selected) | {"start": start}),
-            css=load_asset("page.css") + load_asset("explorer.css"),
-            js=load_asset("page.js"),
+            css=Markup("").join(map(load_asset, sheets)),
+            js=load_asset("page.js") + load_asset("save_charts.js"),
             explorer=load_asset("explorer_draw.js") + load_asset("explorer.js"),
             **context,
         )

@@ -3,6 +3,7 @@
 A report of another version is listed as unreadable.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from attnlab.report.ladder_schema import LADDER_FILE
 from attnlab.report.pages.html import build_environment, load_asset
 from attnlab.report.schema import ClaimResult
 from attnlab.report.tables.claim_sources import load_reworded_ladder, load_reworded_report
+from attnlab.report.tables.grid_layout import format_best_cell
 from attnlab.report.tables.headline import build_headline
 
 LEDGER_FILE = "ledger.html"
@@ -74,13 +76,13 @@ def _build_report_row(source: Path) -> IndexRow:
     report = load_reworded_report(source)
     verdict = report.verdict
     return IndexRow(
-        href=quote(source.parent.name) + "/report.html",
-        # the reports of a ladder or of several corpora share one experiment name
-        name=source.parent.name if report.replication else report.experiment.name,
+        href=quote(os.fsencode(source.parent.name)) + "/report.html",
+        # the reports of a ladder, of several corpora or of sweeps over the same axes share one name
+        name=source.parent.name if report.replication or report.grid else report.experiment.name,
         size=report.experiment.size,
         question=report.experiment.question or "",
         claims=verdict.claims,
-        headline=build_headline(report),
+        headline=format_best_cell(report.grid) if report.grid else build_headline(report),
         has_several_corpora=report.corpora is not None,
         exploratory=verdict.exploratory,
         finished=verdict.finished,
@@ -93,7 +95,7 @@ def _build_ladder_row(source: Path) -> IndexRow:
     """One experiment at several sizes."""
     ladder = load_reworded_ladder(source.parent)
     return IndexRow(
-        href=quote(source.parent.name) + "/report.html",
+        href=quote(os.fsencode(source.parent.name)) + "/report.html",
         name=ladder.name,
         size=f"{ladder.sizes[0].name} to {ladder.sizes[-1].name}",
         question=f"{ladder.question or ''} Does the answer hold across sizes?".strip(),

@@ -1,23 +1,32 @@
 """report.json to Markdown for a pull request: verdict, budget, effects, failures, without pictures."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import astuple
 from typing import Any
 from urllib.parse import quote
 
-from attnlab.report.answer import build_answer, build_arms_table, has_corpora_first
+from attnlab.report.answer import (
+    build_answer,
+    build_arms_table,
+    describe_short_training,
+    has_corpora_first,
+)
 from attnlab.report.charts.comparison_figures import classify_budget_cell
+from attnlab.report.grid_schema import GridSection
 from attnlab.report.number_format import (
     NONE,
     TIMES,
+    append_unit,
     format_compute_amount,
     format_number,
     format_preregistration,
     format_pvalue,
     get_layer_letter,
 )
-from attnlab.report.schema import Report, Reproduce, RequiredSeeds
-from attnlab.report.tables import interim_analyses
+from attnlab.report.schema import Report, Reproduce
+from attnlab.report.tables import grid_layout, interim_analyses
+from attnlab.report.tables.claim_sources import Citation, build_citations
 from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.picked_rates import (
@@ -25,17 +34,26 @@ from attnlab.report.tables.picked_rates import (
     describe_picked_rates,
     get_selection_statistic,
 )
+from attnlab.report.tables.source_links import render_source_markdown
 from attnlab.report.tables.wording import (
     DELTA,
+    SUPPORTED_NOTE,
     describe_claim,
     explain_verdict,
     find_claim_effect,
     format_effect,
+    format_required_seeds,
     format_training,
 )
 from attnlab.report.verdicts.environment import RESULT_PACKAGES
 
-BUDGET_SIGNS = {"equal": "✓", "differs, controlled": "✗ controlled", "differs": "≠", "unknown": "?"}
+BUDGET_SIGNS = {
+    "equal": "✓",
+    "differs, controlled": "✗ controlled",
+    "unmatched by design": "† unmatched by design",
+    "differs": "≠",
+    "unknown": "?",
+}
 VERDICT_SIGNS = {
     "SUPPORTED": "✓",
     "REFUTED": "✗",
@@ -60,13 +78,17 @@ def format_table(header: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def render_markdown(
-    report: Report, figure_errors: Sequence[str] = (), conflicts: Sequence[Conflict] = ()
+    report: Report,
+    figure_errors: Sequence[str] = (),
+    conflicts: Sequence[Conflict] = (),
+    bibliography: str = "",
 ) -> str:
     """The short report; report.html beside it has the rest.
 
     Args:
         figure_errors: messages about missing pictures.
         conflicts: reports of the same folder that differ in their results.
+        bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
     """
     experiment = report.experiment
     verdict = report.verdict
@@ -90,7 +112,9 @@ def render_markdown(
         for line in (f"**{escape_cell(sentence)}**", "")
     ]
     answer = build_answer(report)
+    lines += [*_format_grid(report.grid), "## Arms", ""] if report.grid else []
     lines += [escape_cell(answer.sentence), ""]
+    lines += [f"**{sentence}**", ""] if (sentence := describe_short_training(report)) else []
     lines += [line for conflict in conflicts for line in _format_conflict(conflict)]
     corpus_arms = _format_corpus_arms(report, answer.label)
     lines += corpus_arms if has_corpora_first(report) else []
@@ -98,13 +122,14 @@ def render_markdown(
     lines += format_table(
         [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]
     )
-    lines += _format_verdict(report)
+    lines += _format_verdict(report, bibliography)
     lines += ([] if has_corpora_first(report) else corpus_arms) + _format_corpus_claims(report)
     lines += ["## Budget check", "", *_format_budget(report), *_format_layers(report)]
     lines += ["## Effects", "", *_format_effects(report), *_format_token_categories(report)]
     lines += ["## Failures and caveats", "", *_format_failures(report)]
     if report.preregistration:
-        lines += [escape_cell(format_preregistration(report.preregistration)), ""]
+        citation = format_preregistration(report.preregistration, is_changed=verdict.exploratory)
+        lines += [escape_cell(citation), ""]
     provenance = report.reproduce
     dirty = {True: "dirty", False: "clean", None: "unknown"}[provenance.dirty]
     lines += ["## Reproduce", "", "```sh", provenance.command, "```", ""]
@@ -118,12 +143,53 @@ def render_markdown(
     return "\n".join(lines)
 
 
+def _format_grid(grid: GridSection) -> list[str]:
+    """The cells of a sweep without an experiment, its main effects and shares of variance."""
+    layout = grid_layout.build_grid_layout(grid)
+    lines = [f"## Grid: {escape_cell(grid_layout.name_grid(grid))}", ""]
+    lines += [escape_cell(grid_layout.format_best_cell(grid)), ""]
+    lines += [f"Mean {escape_cell(append_unit(grid.label, grid.unit))} over seeds:", ""]
+    for panel in layout.panels:
+        lines += [escape_cell(panel.title), ""] if panel.title else []
+        lines += format_table(
+            [escape_cell(grid_layout.name_corner(grid)), *map(escape_cell, panel.columns)],
+            [[escape_cell(option), *map(_format_grid_cell, views)] for option, views in panel.rows],
+        )
+    lines += [f"{i}. {escape_cell(note)}" for i, note in enumerate(layout.footnotes, 1)]
+    lines += [""] if layout.footnotes else []
+    if rows := grid_layout.build_effect_rows(grid):
+        header = ["axis", "option", f"mean {escape_cell(grid.label)}", DELTA, f"range of {DELTA}"]
+        lines += format_table(header, [[escape_cell(text) for text in row] for row in rows])
+    missing = [axis for axis in grid.axes if not axis.effects]
+    lines += [
+        line for axis in missing for line in (escape_cell(grid_layout.explain_missing_effects(axis)), "")
+    ]
+    if shares := grid_layout.build_share_rows(grid):
+        lines += [
+            escape_cell(f"Shares of the variance of {grid.label}, {grid_layout.describe_scope(grid)}:"),
+            "",
+        ]
+        lines += format_table(
+            ["source", "share", "by noise alone"], [[escape_cell(text) for text in row] for row in shares]
+        )
+    else:
+        lines += [escape_cell(grid_layout.format_shares(grid)), ""]
+    notes = [grid_layout.EXPLORATORY_NOTE, *grid_layout.list_reading_notes(grid)]
+    return lines + [f"- {escape_cell(note)}" for note in notes] + [""]
+
+
+def _format_grid_cell(view: grid_layout.CellView) -> str:
+    value = f"**{view.value}** (best)" if view.is_best else view.value
+    footnote = f"note {view.footnote}" if view.footnote else ""
+    return ", ".join([value, *(escape_cell(text) for text in (view.state, view.detail, footnote) if text)])
+
+
 def _format_conflict(conflict: Conflict) -> list[str]:
     """The sentence about a report that differs, and its results and settings beside those of this one."""
     folder = escape_cell(conflict.folder)
     rows = [[escape_cell(cell) for cell in astuple(row)] for row in conflict.results + conflict.settings]
     return [
-        f"[{folder}](../{quote(conflict.folder)}/report.md) {escape_cell(conflict.summarize())}",
+        f"[{folder}](../{quote(os.fsencode(conflict.folder))}/report.md) {escape_cell(conflict.summarize())}",
         "",
         *format_table(["difference", "here", folder], rows),
     ]
@@ -148,20 +214,38 @@ def _format_layers(report: Report) -> list[str]:
     return lines
 
 
-def _format_verdict(report: Report) -> list[str]:
-    lines = []
-    for number, claim in enumerate(report.verdict.claims, 1):
+def format_citation(citation: Citation, bibliography: str) -> str:
+    """A claim's source, its statement and the conflicting source, with links; empty without a source."""
+    if not citation.source:
+        return ""
+    pairs = [(citation.source, citation.source_says), (citation.other_source, citation.other_says)]
+    first, *conflicting = [
+        ": ".join(
+            filter(None, (render_source_markdown(source, bibliography, escape_cell), escape_cell(says or "")))
+        )
+        for source, says in pairs
+        if source
+    ]
+    return " ".join([f"Source: {first}.", *(f"Conflicting source: {text}." for text in conflicting)])
+
+
+def _format_verdict(report: Report, bibliography: str) -> list[str]:
+    lines = [SUPPORTED_NOTE, ""] if report.verdict.claims else []
+    claims = zip(report.verdict.claims, build_citations(report), strict=True)
+    for number, (claim, citation) in enumerate(claims, 1):
         meaning = escape_cell(explain_verdict(claim))
         outcome = describe_claim(claim, find_claim_effect(claim, report.effects))
-        lines += [f"{number}. {VERDICT_SIGNS[claim.verdict]} **{escape_cell(outcome)}** {meaning}"]
-    lines += [""] if lines else ["No preregistered claim.", ""]
+        source = format_citation(citation, bibliography)
+        text = f"**{escape_cell(outcome)}** {meaning} {source}".rstrip()
+        lines += [f"{number}. {VERDICT_SIGNS[claim.verdict]} {text}"]
+    lines += [""] if report.verdict.claims else ["No preregistered claim.", ""]
     if report.compute_calibration:
         lines += [f"{escape_cell(report.compute_calibration.summary)}.", ""]
     if margin_text := report.experiment.margin_text:  # a margin in training compute
         lines += [f"Margin: {escape_cell(format_compute_amount(margin_text))}.", ""]
     for number, claim in enumerate(report.verdict.claims, 1):
-        if required_seeds := claim.required_seeds:
-            lines += [f"Claim {number}: {_format_seeds_to_decide(required_seeds)}", ""]
+        if required_seeds := format_required_seeds(claim):
+            lines += [f"Claim {number}: {required_seeds}", ""]
     for number, claim in enumerate(report.verdict.claims, 1):
         if interim_analyses.has_interim_results(claim):
             rows = [
@@ -202,7 +286,12 @@ def _format_corpus_claims(report: Report) -> list[str]:
     if section is None:
         return []
     rows = [
-        [escape_cell(claim.says), escape_cell(row.corpus), row.verdict, escape_cell(format_effect(row))]
+        [
+            escape_cell(claim.says),
+            escape_cell(row.corpus),
+            row.verdict,
+            *(escape_cell(text) for text in (format_effect(row), row.decision or NONE)),
+        ]
         for claim in section.claims
         for row in claim.rows
     ]
@@ -211,19 +300,8 @@ def _format_corpus_claims(report: Report) -> list[str]:
         for claim in section.claims
         if claim.heterogeneity
     ]
-    lines = format_table(["claim", "corpus", "verdict", DELTA], rows) if rows else []
+    lines = format_table(["claim", "corpus", "verdict", DELTA, "deciding interval"], rows) if rows else []
     return [*lines, *heterogeneity, ""] if lines else []
-
-
-def _format_seeds_to_decide(estimate: RequiredSeeds) -> str:
-    if estimate.seeds is None:
-        return "no number of seeds would decide it, because the estimate lies at the threshold."
-    high = format_number(estimate.high) if estimate.high else "more than 10,000"
-    interval = f" (between {format_number(estimate.low)} and {high})" if estimate.low else ""
-    return (
-        f"about {format_number(estimate.seeds)} seeds in total would {estimate.ends} it "
-        f"with 80% power at the observed effect{interval}."
-    )
 
 
 def _format_budget(report: Report) -> list[str]:
@@ -242,7 +320,7 @@ def _format_budget(report: Report) -> list[str]:
                 if entry.ratio is not None and entry.ratio != 1
                 else ""
             )
-            sign = BUDGET_SIGNS[classify_budget_cell(row, entry)]
+            sign = BUDGET_SIGNS[classify_budget_cell(budget, row, entry)]
             cells.append(f"{escape_cell(format_number(entry.value))}{ratio} {sign}")
         rows.append([name, *cells])
     rows.append(
@@ -254,6 +332,7 @@ def _format_budget(report: Report) -> list[str]:
     arms = [escape_cell(arm) for arm in report.experiment.arms]
     return [
         *format_table(["", *arms], rows),
+        *([escape_cell(describe_picked_rates(report)), ""] if budget.tuning else []),
         f"Learning-rate tuning: {escape_cell(budget.lr_tuning)}.",
         "",
         *(
@@ -282,7 +361,7 @@ def _format_tuning(report: Report) -> list[str]:
     ]
     seeds = [f"seed {seed}" for seed in tuning.seeds]
     header = ["arm", "learning rate", *seeds, f"{statistic} {escape_cell(tuning.metric)}", ""]
-    return [escape_cell(describe_picked_rates(report)), "", *format_table(header, rows)]
+    return format_table(header, rows)
 
 
 def _format_effects(report: Report) -> list[str]:

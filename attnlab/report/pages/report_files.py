@@ -3,8 +3,8 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from attnlab.report.schema import Report, load_report
 from attnlab.report.tables import map_archive
 from attnlab.report.tables.claim_sources import load_reworded_report
 from attnlab.report.tables.conflicts import Conflict, find_conflicts
+from attnlab.report.tables.source_links import find_bibliography
 from attnlab.report.verdicts.results import Run
 from attnlab.store.atomic_files import replace_atomically
 
@@ -106,6 +107,24 @@ def render_report_files(source: Path, conflicts: Sequence[Conflict] = ()) -> Non
     )
 
 
+@contextmanager
+def name_edited_report(source: Path) -> Iterator[None]:
+    """Name the file of a stored report or ladder whose values do not fit together.
+
+    Raises:
+        ValueError: rendering failed.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        named = {str(source), str(source.parent)} - {"."}
+        if isinstance(error, ValueError) and any(name in str(error) for name in named):  # of a file's reader
+            raise
+        raise ValueError(
+            f"{source}: cannot be rendered ({type(error).__name__}: {error}); run its command again"
+        ) from error
+
+
 def load_conflicts(folder: Path) -> dict[str, list[Conflict]]:
     """Load the conflicts among a folder's reports, by the folder of each; unreadable reports have none."""
     reports = {}
@@ -120,8 +139,9 @@ def _render_files_once(source: Path, conflicts: Sequence[Conflict]) -> None:
     pictures = build_png_figures(report)
     rendered = render_charts(list_page_figures(report), pictures, {SUMMARY_NAME: render_slide(report)})
     archive = map_archive.read_archive(source.with_name(map_archive.ARCHIVE_NAME))
-    page = render_html(report, rendered, archive, conflicts).encode()
     folder = source.parent
+    bibliography = find_bibliography(folder)
+    page = render_html(report, rendered, archive, conflicts, bibliography).encode()
     (folder / "figures").mkdir(exist_ok=True)
     for old in sorted((folder / "figures").glob("*.png")):
         if old.stem not in rendered.pngs and not old.name.startswith("."):  # another command's temporary file
@@ -131,7 +151,8 @@ def _render_files_once(source: Path, conflicts: Sequence[Conflict]) -> None:
             folder / f"{name}.png" if name == SUMMARY_NAME else folder / "figures" / f"{name}.png", picture
         )
     write_atomically(
-        folder / "report.md", render_markdown(report, rendered.error_messages, conflicts).encode()
+        folder / "report.md",
+        render_markdown(report, rendered.error_messages, conflicts, bibliography).encode(),
     )
     write_atomically(folder / "runs.csv", format_runs_csv(report).encode())
     write_atomically(folder / "report.html", page)
@@ -148,7 +169,8 @@ def write_index(folder: Path) -> None:
     page = folder / "index.html"
     if is_generated_index(page) or not page.exists():
         _repeat_until_unchanged(
-            lambda: find_report_sources(folder), lambda: write_atomically(page, render_index(folder).encode())
+            lambda: find_report_sources(folder),
+            lambda: write_atomically(page, render_index(folder).encode(errors="backslashreplace")),
         )
 
 

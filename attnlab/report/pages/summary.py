@@ -1,4 +1,4 @@
-"""summary.png, for slides and link previews: question, answer, arms and claims, as an SVG of 1280 x 720.
+"""summary.png, for slides and link previews: question, answer, arms, claims and their chart, at 1280 x 720.
 
 A pure function of a report; `chart_renderer` makes the PNG. It uses one font and no characters that the font
 may lack.
@@ -8,6 +8,8 @@ import textwrap
 from html import escape
 
 from attnlab.report.answer import Answer, build_answer, build_arms_table
+from attnlab.report.charts.chart_renderer import PlacedChart, Sheet
+from attnlab.report.charts.comparison_figures import Figure, build_verdict_figures
 from attnlab.report.charts.svg import FONT, INK, LITERAL_COLORS, MUTED
 from attnlab.report.charts.vega_layers import VERDICT_STYLES
 from attnlab.report.schema import ClaimResult, Report
@@ -20,6 +22,14 @@ LETTER_WIDTH = 0.5  # average width of a letter, in font sizes
 MAX_ARMS = 8
 MAX_CELL = 48  # characters
 MAX_CLAIMS = 6  # on the slide
+CLAIM_SIZE = 14
+LINE_HEIGHT = 1.3 * CLAIM_SIZE
+MIN_ARMS = 3  # arms give way to claims and charts
+CLAIMS_GAP = 20  # above the claims
+FOOTER_TOP = HEIGHT - 48
+CHART_WIDTH = 560
+MAX_CHART_SCALE = 1.25
+MIN_CHART_SCALE = 0.75  # smaller text is illegible
 
 
 class _TextSheet:
@@ -38,18 +48,21 @@ class _TextSheet:
             f'<text x="{x:g}" y="{self.y:g}" font-size="{size:g}" fill="{color}"{extra}>{escape(text)}</text>'
         )
 
-    def add_paragraph(
-        self, text: str, size: float, max_lines: int, color: str = LITERAL_COLORS[INK], **attributes: str
-    ) -> None:
+    def add_paragraph(self, text: str, size: float, max_lines: int, color: str = LITERAL_COLORS[INK]) -> None:
         """Add a paragraph over the whole width, truncated after `max_lines`."""
-        letters = int((WIDTH - 2 * EDGE_MARGIN) / (LETTER_WIDTH * size))
-        for line in textwrap.wrap(text, letters, max_lines=max_lines, placeholder=" …"):
+        for line in _wrap_text(text, WIDTH - 2 * EDGE_MARGIN, size, max_lines):
             self.y += 1.35 * size
-            self.add_text(EDGE_MARGIN, line, size, color, **attributes)
+            self.add_text(EDGE_MARGIN, line, size, color)
 
 
-def render_slide(report: Report) -> str:
-    """The page as SVG."""
+def _wrap_text(text: str, width: float, size: float, max_lines: int) -> list[str]:
+    """Wrap a text to `width` pixels, truncated after `max_lines`."""
+    letters = int(width / (LETTER_WIDTH * size))
+    return textwrap.wrap(text, letters, max_lines=max_lines, placeholder=" …")
+
+
+def render_slide(report: Report) -> Sheet:
+    """The page as SVG, and the charts that `chart_renderer` draws on it."""
     sheet = _TextSheet()
     experiment = report.experiment
     verdict = report.verdict
@@ -67,24 +80,27 @@ def render_slide(report: Report) -> str:
     sheet.add_paragraph(answer.sentence, *((17, 5) if is_long else (20, 4)))
     sheet.y += 16
     _draw_arms(sheet, report, answer)
-    sheet.y += 12
-    _draw_claims(sheet, verdict.claims)
+    sheet.y += CLAIMS_GAP
+    charts = _place_charts(report, sheet.y)
+    _draw_claims(sheet, verdict.claims, WIDTH - 2 * EDGE_MARGIN - (CHART_WIDTH + 24 if charts else 0))
     _draw_footer(sheet, report)
-    return (
+    source = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
         f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="{FONT}"><rect width="{WIDTH}" height="{HEIGHT}" '
         f'fill="#ffffff"/>{"".join(sheet.parts)}</svg>'
     )
+    return Sheet(source, charts)
 
 
 def _draw_arms(sheet: _TextSheet, report: Report, best_answer: Answer) -> None:
     """The table of arms: the header muted, as many arms as fit."""
     columns, rows = build_arms_table(report, best_answer, include_rankings=False)
     rows = [[textwrap.shorten(cell, MAX_CELL, placeholder=" …") for cell in row] for row in rows]
-    omitted = len(rows) - MAX_ARMS
-    rows = rows[:MAX_ARMS]
-    widths = [max(len(line[i]) for line in [columns, *rows]) for i in range(len(columns))]
-    size = min(18.0, (WIDTH - 2 * EDGE_MARGIN) / (0.54 * sum(widths) + 1.2 * len(widths)))
+    widths = [max(len(line[i]) for line in [columns, *rows[:MAX_ARMS]]) for i in range(len(columns))]
+    size = min(16.0, (WIDTH - 2 * EDGE_MARGIN) / (0.54 * sum(widths) + 1.2 * len(widths)))
+    free_lines = (FOOTER_TOP - CLAIMS_GAP - sheet.y - _estimate_claims_height(report)) / (1.6 * size)
+    omitted = len(rows) - min(MAX_ARMS, max(MIN_ARMS, int(free_lines) - 2))
+    rows = rows[: len(rows) - omitted] if omitted > 0 else rows
     for number, line in enumerate([columns, *rows]):
         sheet.y += 1.6 * size
         x = float(EDGE_MARGIN)
@@ -93,28 +109,62 @@ def _draw_arms(sheet: _TextSheet, report: Report, best_answer: Answer) -> None:
             x += (0.54 * width + 1.2) * size
     if omitted > 0:
         sheet.y += 1.6 * size
-        sheet.add_text(EDGE_MARGIN, f"and {omitted} more arms in the report", size, LITERAL_COLORS[MUTED])
-
-
-def _draw_claims(sheet: _TextSheet, claims: list[ClaimResult]) -> None:
-    size = 17
-    letters = int((WIDTH - 2 * EDGE_MARGIN - 210) / (LETTER_WIDTH * 17))
-    for claim in claims[:MAX_CLAIMS]:
-        sheet.y += 1.7 * size
-        verdict = claim.verdict
-        sheet.parts.append(
-            f'<circle cx="{EDGE_MARGIN + 6}" cy="{sheet.y - 6:g}" r="6" fill="{VERDICT_STYLES[verdict][0]}"/>'
-        )
-        sheet.add_text(EDGE_MARGIN + 24, verdict, size, VERDICT_STYLES[verdict][0])
-        sheet.add_text(EDGE_MARGIN + 210, textwrap.shorten(claim.says, letters, placeholder=" …"), size)
-    if len(claims) > MAX_CLAIMS:
-        sheet.y += 1.7 * size
         sheet.add_text(
             EDGE_MARGIN,
-            f"and {len(claims) - MAX_CLAIMS} more claims in the report",
+            f"and {omitted} more {'arm' if omitted == 1 else 'arms'} in the report",
             size,
             LITERAL_COLORS[MUTED],
         )
+
+
+def _estimate_claims_height(report: Report) -> float:
+    """Pixels for the claims in two lines each, and for their charts somewhat reduced."""
+    n_claims = len(report.verdict.claims)
+    list_height = LINE_HEIGHT * (2.3 * min(n_claims, MAX_CLAIMS) + (n_claims > MAX_CLAIMS))
+    chart_height: float = sum(figure.spec["height"] for figure in _build_charts(report)[:2])
+    return max(list_height, MIN_CHART_SCALE * chart_height)
+
+
+def _build_charts(report: Report, scale: float = 1.0) -> list[Figure]:
+    return build_verdict_figures(report, round(CHART_WIDTH / scale), max_claims=MAX_CLAIMS)
+
+
+def _place_charts(report: Report, top: float) -> tuple[PlacedChart, ...]:
+    """Place the verdict charts of the listed claims right of them, and omit the last ones without room."""
+    heights = [figure.spec["height"] for figure in _build_charts(report)]
+    while heights and (FOOTER_TOP - top) / sum(heights) < MIN_CHART_SCALE:
+        heights.pop()
+    if not heights:
+        return ()
+    scale = min(MAX_CHART_SCALE, (FOOTER_TOP - top) / sum(heights))
+    return tuple(
+        PlacedChart(figure.spec, WIDTH - EDGE_MARGIN - CHART_WIDTH, top + scale * sum(heights[:i]), scale)
+        for i, figure in enumerate(_build_charts(report, scale)[: len(heights)])
+    )
+
+
+def _draw_claims(sheet: _TextSheet, claims: list[ClaimResult], width: float) -> None:
+    """The list of claims, numbered as in their chart, in a column of `width` pixels."""
+    listed = claims[:MAX_CLAIMS]
+    n_lines = int((FOOTER_TOP - sheet.y) / LINE_HEIGHT) - (len(claims) > MAX_CLAIMS)
+    max_lines = max(1, int(n_lines / max(1, len(listed)) - 0.3))
+    for number, claim in enumerate(listed, 1):
+        color = VERDICT_STYLES[claim.verdict][0]
+        top = sheet.y
+        sheet.y += LINE_HEIGHT
+        sheet.parts.append(f'<circle cx="{EDGE_MARGIN + 6}" cy="{sheet.y - 5:g}" r="6" fill="{color}"/>')
+        sheet.add_text(EDGE_MARGIN + 20, f"{number}", CLAIM_SIZE)
+        sheet.add_text(EDGE_MARGIN + 36, claim.verdict, CLAIM_SIZE, color)
+        sheet.y = top
+        for line in _wrap_text(claim.says, width - 175, CLAIM_SIZE, max_lines):
+            sheet.y += LINE_HEIGHT
+            sheet.add_text(EDGE_MARGIN + 175, line, CLAIM_SIZE)
+        sheet.y += 0.3 * LINE_HEIGHT
+    omitted = len(claims) - len(listed)
+    if omitted:
+        sheet.y += LINE_HEIGHT
+        words = f"and {omitted} more {'claim' if omitted == 1 else 'claims'} in the report"
+        sheet.add_text(EDGE_MARGIN, words, CLAIM_SIZE, LITERAL_COLORS[MUTED])
 
 
 def _draw_footer(sheet: _TextSheet, report: Report) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from attnlab.report.answer import build_answer
 from attnlab.report.schema import EffectVerdict, Report
+from attnlab.report.tables.grid_layout import format_terminal_grid
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import DELTA, describe_claim, find_claim_effect, format_effect
 
@@ -11,11 +12,13 @@ from attnlab.report.tables.wording import DELTA, describe_claim, find_claim_effe
 def format_terminal_lines(report: Report) -> Iterator[str]:
     """One line each, the headline first; of arms without a claim, those that are not comparable.
 
-    Without an experiment file also the effects.
+    A sweep without an experiment also has its grid, or with one axis its effects.
     """
     context = f" ({report.replication.name})" if report.replication and not report.corpora else ""
     yield f"{build_headline(report)}{context}: {report.experiment.question or report.experiment.name}"
     yield build_answer(report).sentence
+    if report.grid:
+        yield from format_terminal_grid(report.grid)
     for claim in report.verdict.claims:
         yield f"  {describe_claim(claim, find_claim_effect(claim, report.effects))}"
     claimed = {(claim.arm, claim.metric) for claim in report.verdict.claims}
@@ -23,7 +26,7 @@ def format_terminal_lines(report: Report) -> Iterator[str]:
         prefix = f"  {effect.arm} vs {effect.against}"
         if effect.verdict == EffectVerdict.NOT_COMPARABLE:
             yield f"{prefix}: NOT COMPARABLE: {'; '.join(effect.reasons)}"
-        elif effect.mean is not None and report.verdict.not_preregistered:
+        elif effect.mean is not None and report.grid and len(report.grid.axes) == 1:
             yield f"{prefix}: {DELTA} {effect.label} = {format_effect(effect)}"
     if leakage := report.leakage:
         yield from (f"  {note}" for note in leakage.notes)

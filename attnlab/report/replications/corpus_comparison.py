@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from statistics import mean, stdev
 
 from attnlab.report.answer import build_answer, get_primary_effects
+from attnlab.report.number_format import format_number, format_percent
 from attnlab.report.replications.arm_pairs import compute_differences, is_primary_difference
 from attnlab.report.schema import (
     ClaimResult,
@@ -17,7 +18,9 @@ from attnlab.report.schema import (
     Report,
 )
 from attnlab.report.tables.ranking import EFFECT_STATES
-from attnlab.report.tables.wording import find_claim_effect
+from attnlab.report.tables.wording import find_claim_effect, format_decision, format_estimate, format_interval
+from attnlab.report.verdicts.verdict_rules import count_decimals
+from attnlab.stats.replications.ladder_sample import Estimate
 from attnlab.stats.replications.random_effects import CorpusEffect, combine_corpora
 
 LEVEL = 0.95
@@ -82,6 +85,7 @@ def _build_claim_row(title: str, report: Report, claim: ClaimResult) -> CorpusCl
         unit=claim.unit,
         digits=(effect or claim).digits,
         training_equivalent=(effect or claim).training_equivalent,
+        decision=format_decision(claim),
     )
 
 
@@ -101,4 +105,37 @@ def _summarize_corpora(reports: Mapping[str, Report], claim: ClaimResult) -> str
                 len(differences) - 1,
             )
         )
-    return combine_corpora(effects, LEVEL).sentence
+    result = combine_corpora(effects, LEVEL)
+    if result.difference is not None:
+        low, high = _get_bounds(result.difference)
+        differs = not low <= 0 <= high
+        conclusion = (
+            "the effect differs by corpus" if differs else "no difference between corpora is detected"
+        )
+        names = " minus ".join(effect.name for effect in effects)
+        return f"{names}: {_format_estimate(result.difference, claim.unit)}, so {conclusion}"
+    assert result.mean is not None and result.new_corpus is not None, "three or more corpora"  # noqa: PT018
+    digits = _count_digits(result.mean)
+    spread_text = format_number(result.tau, digits, unit=claim.unit)
+    new_corpus = format_interval(*_get_bounds(result.new_corpus), digits)
+    return (
+        f"over {len(effects)} corpora the effect is {_format_estimate(result.mean, claim.unit)}, with a "
+        f"standard deviation of {spread_text} between corpora; {format_percent(LEVEL)}% prediction interval "
+        f"for a new corpus: {new_corpus}"
+    )
+
+
+def _format_estimate(estimate: Estimate, unit: str) -> str:
+    """Format an effect over corpora like the effect on one."""
+    bounds = _get_bounds(estimate)
+    return format_estimate(estimate.estimate, *bounds, LEVEL, _count_digits(estimate), unit=unit)
+
+
+def _count_digits(estimate: Estimate) -> int:
+    low, high = _get_bounds(estimate)
+    return count_decimals(high - low)
+
+
+def _get_bounds(estimate: Estimate) -> tuple[float, float]:
+    assert estimate.interval is not None, "the noise on each corpus is known"
+    return estimate.interval

@@ -8,13 +8,14 @@ from attnlab.report.charts.vega_layers import assign_styles
 from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
 from attnlab.report.number_format import NONE, format_bounds, format_number
 from attnlab.report.pages.html import build_environment, load_asset, render_figure
-from attnlab.report.pages.markdown import escape_cell, format_table
+from attnlab.report.pages.markdown import escape_cell, format_citation, format_table
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
 from attnlab.report.replications import ladder_figures
 from attnlab.report.replications.ladder_analysis import build_ladder_report, summarize_decision_accuracy
 from attnlab.report.report_builder import to_plain_json
 from attnlab.report.schema import Report
-from attnlab.report.tables.claim_sources import load_reworded_ladder
+from attnlab.report.tables.claim_sources import Citation, load_ladder_citations, load_reworded_ladder
+from attnlab.report.tables.source_links import find_bibliography
 from attnlab.stats.replications.scaling_verdict import RULE_TEXT
 
 # A scaling verdict has the color of a claim verdict: holds, changes for the worse, or unknown.
@@ -42,8 +43,12 @@ def render_ladder(folder: Path) -> Path:
 def render_ladder_files(folder: Path) -> None:
     """Render the files of one ladder; the index of all reports is unchanged."""
     ladder = load_reworded_ladder(folder)
-    write_atomically(folder / "ladder.md", render_ladder_markdown(ladder).encode())
-    write_atomically(folder / "report.html", render_ladder_html(ladder).encode())
+    citations = load_ladder_citations(folder, ladder)
+    bibliography = find_bibliography(folder)
+    markdown = render_ladder_markdown(ladder, citations, bibliography)
+    page = render_ladder_html(ladder, citations=citations, bibliography=bibliography)
+    write_atomically(folder / "ladder.md", markdown.encode())
+    write_atomically(folder / "report.html", page.encode())
 
 
 def summarize_scaling_verdicts(ladders: Sequence[LadderReport]) -> dict[tuple[str, str, str], str]:
@@ -91,8 +96,19 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
     ]
 
 
-def render_ladder_html(ladder: LadderReport, rendered: RenderedCharts | None = None) -> str:
-    """The page of a ladder; None as `rendered` renders its figures here."""
+def render_ladder_html(
+    ladder: LadderReport,
+    rendered: RenderedCharts | None = None,
+    citations: Sequence[Citation] = (),
+    bibliography: str = "",
+) -> str:
+    """The page of a ladder.
+
+    Args:
+        rendered: the rendered figures of the page; None renders them here.
+        citations: of each claim.
+        bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
+    """
     sizes = {"": 640, "-narrow": 350}
     figures = [
         figure
@@ -123,8 +139,10 @@ def render_ladder_html(ladder: LadderReport, rendered: RenderedCharts | None = N
             learning_rates=describe_learning_rates(ladder),
             describe_caveat=describe_learning_rate_caveat,
             deviation_note=DEVIATION_NOTE,
+            citations=citations,
+            bibliography=bibliography,
             css=load_asset("page.css"),
-            js=load_asset("page.js"),
+            js=load_asset("page.js") + load_asset("save_charts.js"),
         )
     )
 
@@ -164,8 +182,10 @@ def describe_learning_rate_caveat(ladder: LadderReport, comparison: Comparison) 
     )
 
 
-def render_ladder_markdown(ladder: LadderReport) -> str:
-    """The text of ladder.md."""
+def render_ladder_markdown(
+    ladder: LadderReport, citations: Sequence[Citation] = (), bibliography: str = ""
+) -> str:
+    """The text of ladder.md; arguments as of `render_ladder_html`."""
     lines = [
         f"# {escape_cell(ladder.name)}: {escape_cell(ladder.headline)}",
         "",
@@ -209,6 +229,7 @@ def render_ladder_markdown(ladder: LadderReport) -> str:
         "## Claims",
         "",
         *format_table(["claim", *names], rows),
+        *_format_sources(ladder, citations, bibliography),
         escape_cell(ladder.agreement.sentence),
         "",
     ]
@@ -228,3 +249,14 @@ def render_ladder_markdown(ladder: LadderReport) -> str:
     ]
     lines += [escape_cell(describe_learning_rates(ladder)), "", "```", str(ladder.reproduce.command), "```"]
     return "\n".join(lines) + "\n"
+
+
+def _format_sources(ladder: LadderReport, citations: Sequence[Citation], bibliography: str) -> list[str]:
+    """The sources of the claims as a list, with an empty line after it."""
+    texts = [format_citation(citation, bibliography) for citation in citations]
+    lines = [
+        f"- {escape_cell(claim.says)}. {text}"
+        for claim, text in zip(ladder.claims, texts, strict=False)
+        if text
+    ]
+    return [*lines, ""] if lines else []

@@ -18,6 +18,7 @@ from attnlab.config import CONF
 from attnlab.report.ladder_schema import LadderReport, load_ladder
 from attnlab.report.schema import PreregisteredClaim, Report, load_report
 from attnlab.report.tables.wording import format_exact_number
+from attnlab.report.verdicts.claim_results import remove_margin
 from attnlab.store.experiment_schema import (
     MARGIN,
     NEGATIVE_MARGIN,
@@ -56,9 +57,13 @@ class SourcedClaim(PreregisteredClaim):
 
 
 def find_same_claim(claim: PreregisteredClaim, claims: Sequence[ClaimT]) -> ClaimT | None:
-    """Find the claim in `claims` with the same comparison, else the same wording; None if there is none."""
+    """Find the claim in `claims` with the same comparison, else the same wording; None if there is none.
+
+    The wording is compared without a margin, which the command line may have replaced.
+    """
     same_comparison = [other for other in claims if other.comparison_key == claim.comparison_key]
-    same_wording = [other for other in same_comparison or claims if other.says == claim.says]
+    words = remove_margin(claim.says)
+    same_wording = [other for other in same_comparison or claims if remove_margin(other.says) == words]
     return next(iter([*same_wording, *same_comparison]), None)
 
 
@@ -113,11 +118,9 @@ def load_reworded_ladder(folder: Path) -> LadderReport:
         ValueError: as `load_ladder`, or a report beside it cannot be read.
     """
     ladder = load_ladder(folder)
-    sources = (folder.parent / f"{ladder.name}.{size.name}" / "report.json" for size in ladder.sizes)
-    source = next(filter(Path.is_file, sources), None)
-    if source is None:
+    stored = _load_ladder_size(folder, ladder)
+    if stored is None:
         return ladder
-    stored = load_report(source)
     current = reword_report(stored)
     pairs = zip(stored.verdict.claims, current.verdict.claims, strict=True)
     says = {old.says: new.says for old, new in pairs}
@@ -128,6 +131,28 @@ def load_reworded_ladder(folder: Path) -> LadderReport:
     }
     claims = [claim.model_copy(update={"says": says.get(claim.says, claim.says)}) for claim in ladder.claims]
     return ladder.model_copy(update={"claims": claims, **texts})
+
+
+def _load_ladder_size(folder: Path, ladder: LadderReport) -> Report | None:
+    """Load the first report of a size that lies beside a ladder; None if there is none."""
+    sources = (folder.parent / f"{ladder.name}.{size.name}" / "report.json" for size in ladder.sizes)
+    source = next(filter(Path.is_file, sources), None)
+    return load_report(source) if source else None
+
+
+def load_ladder_citations(folder: Path, ladder: LadderReport) -> list[Citation]:
+    """Load a citation for each claim of a ladder, as `load_reworded_ladder` words it.
+
+    It is that of the first report of a size beside the ladder, and empty without one.
+    """
+    stored = _load_ladder_size(folder, ladder)
+    report = reword_report(stored) if stored else None
+    by_words = (
+        dict(zip((claim.says for claim in report.verdict.claims), build_citations(report), strict=True))
+        if report
+        else {}
+    )
+    return [by_words.get(claim.says, Citation()) for claim in ladder.claims]
 
 
 def build_citations(report: Report) -> list[Citation]:

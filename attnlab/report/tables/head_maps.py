@@ -74,7 +74,7 @@ class TopHeads:
 
 @dataclass(frozen=True)
 class HeadPicks:
-    """Single heads out of `total`: the top ones by each score, and some at random."""
+    """Single heads out of `total`: the top ones by each score, and some at random, unless these are all."""
 
     total: int
     top: list[TopHeads]
@@ -286,5 +286,7 @@ def _pick_heads(runs: list[MappedRun]) -> HeadPicks | None:
         )
         if ranked:
             top.append(TopHeads(score, build_head_entries(ranked[:PICK_COUNT])))
+    if len(heads) <= PICK_COUNT:
+        return HeadPicks(len(heads), top, [])  # the top heads are all heads
     sampled = np.random.default_rng(PICK_SEED).permutation(len(heads))[:PICK_COUNT]
     return HeadPicks(len(heads), top, build_head_entries([heads[i] for i in sorted(sampled)]))

@@ -1,8 +1,8 @@
 """Attention maps: the archive attention.npz next to report.json, and packed maps and thumbnails for the page.
 
 In the page a map is its lower triangle, one byte sqrt(a) * 255 per cell (error at most 0.004), gzipped
-without a time in its header. Masked cells are hatched instead of colored as zero, because a zero was chosen
-by the model and a masked cell was not.
+without a time in its header. Masked cells are hatched or blank instead of colored as zero, because a zero was
+chosen by the model and a masked cell was not.
 """
 
 import base64
@@ -10,7 +10,8 @@ import gzip
 import io
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from attnlab.data.token_labels import label_pieces
 from attnlab.errors import InvalidConfig
 
 ARCHIVE_NAME = "attention.npz"  # next to report.json, and in the folder of each run
+THUMBNAIL_PIXELS = 64  # side of a thumbnail on the page
+MIN_HATCHED_CELL = 8  # pixels; the distance of strokes
 MAX_THUMBNAIL_BYTES = 2048  # browsers slow down with many large data URIs
 _CIVIDIS_HEX = "00224e 123570 3b496c 575d6d 707173 8a8678 a59c74 c3b369 e1cc55 fee838".split()  # noqa: SIM905
 _CIVIDIS_STOPS = np.array([[int(stop[i : i + 2], 16) for i in (0, 2, 4)] for stop in _CIVIDIS_HEX], float)
@@ -55,25 +59,60 @@ def build_archive(runs: Mapping[tuple[str, int], Mapping[str, Any]]) -> bytes:
     return buffer.getvalue()
 
 
-def read_archive(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
+def list_archive_runs(path: Path) -> list[tuple[str, int]]:
+    """List the runs (arm, seed) in a report's attention.npz; [] without a file.
+
+    Raises:
+        InvalidConfig: as `read_archive`.
+    """
+    with _open_archive(path) as (_, keys_by_run):
+        return [*keys_by_run]
+
+
+def read_archive(
+    path: Path, runs: Collection[tuple[str, int]] | None = None
+) -> dict[tuple[str, int], dict[str, Any]]:
     """Read the arrays of each run (arm, seed) from a report's attention.npz; {} without a file.
+
+    Args:
+        runs: the runs to read; None reads all. Only their arrays are unpacked.
 
     Raises:
         InvalidConfig: the file is no archive of arrays under `arm/seed/name`.
     """
+    with _open_archive(path) as (arrays, keys_by_run):
+        return {
+            run: {key.rpartition("/")[2]: arrays[key] for key in keys}
+            for run, keys in keys_by_run.items()
+            if runs is None or run in runs
+        }
+
+
+@contextmanager
+def _open_archive(path: Path) -> Iterator[tuple[Mapping[str, Any], dict[tuple[str, int], list[str]]]]:
+    """Open an archive: its arrays, each unpacked on access, and the keys of each run."""
     if not path.exists():
-        return {}
-    arrays_by_run: dict[tuple[str, int], dict[str, Any]] = {}
+        yield {}, {}
+        return
+    keys_by_run: dict[tuple[str, int], list[str]] = {}
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             for key in arrays.files:
-                arm, seed, name = key.rsplit("/", 2)
-                arrays_by_run.setdefault((arm, int(seed)), {})[name] = arrays[key]
-    except (OSError, TypeError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                arm, seed, _ = key.rsplit("/", 2)
+                keys_by_run.setdefault((arm, int(seed)), []).append(key)
+            yield arrays, keys_by_run
+    except (
+        OSError,
+        TypeError,
+        ValueError,
+        EOFError,
+        MemoryError,  # a false shape in an array's header
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise InvalidConfig(
             f"{path}: cannot be read as attention maps ({error}): delete it, or run the report command again"
         ) from error
-    return arrays_by_run
 
 
 def encode_base64(values: np.ndarray) -> str:
@@ -131,7 +170,7 @@ def pack_maps(
         length=length,
         triangle=causal,
         step=int(np.asarray(maps["steps"])[step_index]),
-        tokens=[str(token) for token in maps["tokens"]],
+        tokens=label_pieces([str(token) for token in maps["tokens"]]),
         groups=groups.tolist(),
         weights=encode_base64(values[:, :, keep]),
         visible=encode_base64(np.packbits(visible[:, keep])),
@@ -186,8 +225,17 @@ def render_thumbnail(weights: np.ndarray, visible: np.ndarray) -> bytes:
 
 
 def _draw_png(weights: np.ndarray, visible: np.ndarray, levels: int) -> bytes:
+    """Draw a map; masked cells are hatched if they have enough pixels, and blank otherwise.
+
+    A stroke of one pixel in a small cell would look like attention to a masked key.
+    """
+    cell = THUMBNAIL_PIXELS // len(weights)
+    if cell < MIN_HATCHED_CELL:
+        cell = 1
+    weights, visible = (array.repeat(cell, 0).repeat(cell, 1) for array in (weights, visible))
     rows, columns = np.indices(weights.shape)
-    hatch = ((rows + columns) % 5 == 0).astype(np.uint8)  # 0 is transparent, 1 a gray stroke
+    is_stroke = (rows + columns) % MIN_HATCHED_CELL == 0
+    hatch = (is_stroke & (cell > 1)).astype(np.uint8)  # 0 is transparent, 1 a gray stroke
     index = np.where(visible, 2 + np.round(weights / 255 * (levels - 1)), hatch).astype(np.uint8)
     image = Image.frombytes("P", index.shape[::-1], index.tobytes())
     image.putpalette([0, 0, 0, 128, 134, 140, *build_cividis_palette(levels).ravel().tolist()])

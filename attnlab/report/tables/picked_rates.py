@@ -24,7 +24,7 @@ def average_trials(row: LearningRateRow, statistic: SelectionStatistic) -> Trial
 
 
 def describe_picked_rates(report: Report) -> str:
-    """Describe each arm's rate: `Selected by the mean val/loss of 3 tuning seeds: mha 0.006 (1.714).`"""
+    """Describe each arm's rate: `Learning rates: mha 0.006 (1.714), by the mean loss of 3 tuning seeds.`"""
     tuning = report.budget.tuning
     assert tuning is not None
     statistic = get_selection_statistic(report)
@@ -35,4 +35,4 @@ def describe_picked_rates(report: Report) -> str:
         if row.picked
     ]
     count = f"{len(tuning.seeds)} tuning seeds"
-    return f"Selected by the {statistic} {tuning.metric} of {count}: {', '.join(rates) or 'no rate'}."
+    return f"Learning rates: {', '.join(rates) or 'none'}, by the {statistic} {tuning.metric} of {count}."

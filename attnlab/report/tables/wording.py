@@ -21,6 +21,7 @@ from attnlab.report.schema import (
     ClaimResult,
     CorpusClaim,
     Effect,
+    Report,
     TrainingEquivalent,
     Verdict,
 )
@@ -28,20 +29,23 @@ from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
 from attnlab.report.verdicts.verdict_rules import EFFECT_MEANINGS
 from attnlab.stats import is_inside_region
+from attnlab.store.experiment_schema import InterimSchedule
 
 CONFIDENCE_LEVEL = 0.95  # of the interval of every effect
 DECIDED_VERDICTS = (Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE)
 DELTA = "\N{GREEK CAPITAL LETTER DELTA}"
+DECIDING_INTERVAL = "The deciding interval"
 VERDICT_MEANINGS = {  # for readers who do not read intervals
-    Verdict.SUPPORTED: "The deciding interval lies entirely in the region where the claim holds.",
-    Verdict.REFUTED: "The deciding interval lies entirely in the region where the claim does not hold.",
-    Verdict.INCONCLUSIVE: "The deciding interval extends to both sides of a threshold, so these seeds do not "
+    Verdict.SUPPORTED: f"{DECIDING_INTERVAL} lies entirely in the region where the claim holds.",
+    Verdict.REFUTED: f"{DECIDING_INTERVAL} lies entirely in the region where the claim does not hold.",
+    Verdict.INCONCLUSIVE: f"{DECIDING_INTERVAL} extends to both sides of a threshold, so these seeds do not "
     "decide the claim. This is no evidence that the arms are equal.",
     Verdict.NOT_COMPARABLE: "A difference between these arms would not be due to attention alone.",
     Verdict.UNTRAINED: "Models that have barely learned cannot show a difference; train them for longer, as "
     "with size=S.",
     Verdict.NO_RESULT: "No run has a measurement for this claim.",
 }
+SUPPORTED_NOTE = "SUPPORTED: the statement holds. It does not say that the design is good."
 EXACT_MEANING = "The value is counted, not estimated."
 NO_INTERVAL = "Without an interval the claim is undecided. This is no evidence that the arms are equal."
 NOT_FINITE = "not finite"  # a median if at least half of the pairs diverged
@@ -61,6 +65,13 @@ def format_interval(
 def format_level(level: float) -> str:
     """Format a level as `95% CI`."""
     return f"{format_percent(level)}% CI"
+
+
+def format_interval_method(looks: InterimSchedule | None) -> str:
+    """Format the stopping rule of the intervals of effects: `paired t`, if each claim is tested once."""
+    if looks == "anytime":
+        return "anytime-valid: it holds after any number of seeds"
+    return "critical value of the interim analyses" if looks else "paired t"
 
 
 def format_estimate(
@@ -156,6 +167,16 @@ def format_threshold(claim: ClaimResult) -> str:
         return f"threshold {claim.relation.format_threshold(number)}{note}"
     sign = ">" if math.isfinite(low) else "<"
     return f"claim {'ratio' if is_ratio else DELTA} {sign} {number}{note}"
+
+
+def format_margin_reason(report: Report) -> str:
+    """Format the rationale of the margin, with the size it is about if that is not the report's."""
+    reason = report.experiment.margin_reason or ""
+    written = report.reproduce.preregistered
+    size = written.get("size")
+    if not reason or reason != written.get("margin_reason") or size in (None, report.experiment.size):
+        return reason.rstrip(".")
+    return f"{reason.rstrip('.')} (written for size {size})"
 
 
 def format_exact_number(value: float, *, sign: bool = False) -> str:
@@ -278,12 +299,19 @@ def format_decision(claim: ClaimResult) -> str:
 
 
 def explain_verdict(claim: ClaimResult) -> str:
-    """Explain a claim's verdict for readers who do not read intervals."""
+    """Explain a claim's verdict for readers who do not read intervals.
+
+    The deciding interval is printed where it is not the one beside the effect.
+    """
     if claim.decision.exact and claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED):
         return EXACT_MEANING
     if claim.verdict == Verdict.INCONCLUSIVE and claim.decision.low is None and claim.decision.high is None:
         return NO_INTERVAL
-    return VERDICT_MEANINGS[claim.verdict]
+    decision, shown = claim.decision, claim.interval
+    is_shown = shown and (shown.low, shown.high, shown.level) == (decision.low, decision.high, decision.level)
+    interval = "" if is_shown or format_diverging_decision(claim) else format_decision(claim)
+    named = f"{DECIDING_INTERVAL}, {interval}," if interval else DECIDING_INTERVAL
+    return VERDICT_MEANINGS[claim.verdict].replace(DECIDING_INTERVAL, named)
 
 
 def explain_effect(effect: Effect) -> str:
@@ -291,6 +319,29 @@ def explain_effect(effect: Effect) -> str:
     if effect.reasons:
         return "; ".join(effect.reasons)
     return EFFECT_MEANINGS.get(effect.verdict, "") if effect.mean is not None else ""
+
+
+def format_required_seeds(claim: ClaimResult) -> str:
+    """Format the seeds that would decide an inconclusive claim; empty without an estimate.
+
+    More seeds than there are would decide it, so the estimates from their noise are raised to that.
+    """
+    estimate = claim.required_seeds
+    if estimate is None:
+        return ""
+    if estimate.seeds is None:
+        return "no number of seeds would decide it, because the estimate lies at the threshold."
+    fewest = claim.decision.n + 1
+    text = (
+        f"about {format_number(max(estimate.seeds, fewest))} seeds in total would {estimate.ends} it with "
+        "80% power at the observed effect"
+    )
+    if estimate.low is None:
+        return f"{text}."
+    high = format_number(max(estimate.high, fewest)) if estimate.high else "more than 10,000"
+    low = format_number(max(estimate.low, fewest))
+    bounds = "" if high == low else f", between {low} and {high},"
+    return f"{text}. This is rough{bounds} because the standard deviation is uncertain."
 
 
 def format_training(training: TrainingEquivalent, suffix: str = " training compute") -> str:

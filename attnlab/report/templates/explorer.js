@@ -5,26 +5,26 @@
   const view = document.getElementById("head-view"), data = JSON.parse(document.getElementById("data").textContent);
   if (!view || !data.maps.length) return;
   const MEAN = "mean", OVER = 0.3, LINES = 320;
-  const [title, text, readout, table, caution, steps] =
-    ["h4", ".text", ".readout", "table", ".caution", ".steps"].map((s) => view.querySelector(s));
+  const HELP = "Point at a cell to read it. On a map, arrow keys change head and layer, Page Up and Page Down the query.";
+  const [title, text, readout, tip, table, caution, steps] =
+    ["h4", ".text", ".readout", ".tip", "table", ".caution", ".steps"].map((s) => view.querySelector(s));
   const [run, layer, head, mode, run2, layer2, head2, kind, over, step, rescale, nofirst] =
     ["run", "layer", "head", "mode", "run2", "layer2", "head2", "view", "over", "step", "rescale", "nofirst"]
       .map((name) => view.querySelector(`[name=${name}]`));
   const panels = [...view.querySelectorAll(".panel")], canvas = view.querySelector("canvas.map");
 
-  // Selectable runs: {entry, points: [{step, layers, weights}], group}; an entry without head_numbers has only means of layers.
+  // Selectable runs: {entry, points: [{step, layers, weights}], part}; an entry without head_numbers has only means of layers.
   const same = (a, b) => a.arm === b.arm && a.seed === b.seed;
   const runs = [
-    ...data.maps.map((entry) => ({ entry, points: [...data.earlier.filter((one) => same(one, entry)), entry], group: "runs" })),
-    ...data.picked.map((entry) => ({ entry, points: [entry], group: "top heads and random heads" })),
+    ...data.maps.map((entry) => ({ entry, points: [...data.earlier.filter((one) => same(one, entry)), entry], part: "" })),
+    ...data.picked.map((entry) => ({ entry, points: [entry], part: `, layer ${entry.layers[0]}, head ${entry.head_numbers[0]}` })),
     ...data.seeds.map((one) => ({
       entry: { ...data.maps.find(({ arm }) => arm === one.arm), ...one, head_numbers: [], groups: [], patterns: [], scores: {} },
-      points: [one], group: "layer means of other seeds",
+      points: [one], part: ", layer means",
     })),
   ];
   const hasMeans = ({ entry }) => entry.head_numbers.length !== 1;  // means over the heads of a layer are known
-  const label = ({ entry, group }) => `${entry.arm}, seed ${entry.seed}`
-    + (group === runs[0].group || !entry.head_numbers.length ? "" : `, layer ${entry.layers[0]}, head ${entry.head_numbers[0]}`);
+  const isSingle = runs.every(({ entry }) => same(entry, runs[0].entry));
   let now = null; // {a, b: {run, layer, head}, step, query, mode, fields: the drawn weights}
   let requests = 0;
 
@@ -129,13 +129,30 @@
       + (now.mode ? `&beside=${place(b)}/${b.run.entry.seed}` : "") + (now.mode === "difference" ? "&difference" : "")
       + (kind.value === "both" ? "" : "&view=" + kind.value) + (+over.value === OVER ? "" : "&over=" + over.value)
       + (rescale.checked ? "&rescale" : "") + (nofirst.checked ? "&nofirst" : "");
-    if (location.hash !== hash) history.replaceState(null, "", hash);
+    if (location.protocol !== "about:" && location.hash !== hash) history.replaceState(null, "", hash);
+  }
+
+  // The selected query with its three strongest keys, for those who cannot point at a cell.
+  function describeQuery() {
+    const { a, b, query, mode } = now, spots = mode === "beside" ? [a, b] : [a];
+    const names = mode === "difference" ? [`${describe(a)} minus ${describe(b)}`] : spots.map((spot) => describe(spot));
+    if (query === null) return `${names.join("; ")}. ${HELP}`;
+    return names.map((name, i) => {
+      const field = now.fields[i], { n, tokens, V, W } = field, label = (at) => `"${drawing.displayToken(tokens[at])}"`;
+      const weight = (k) => Math.abs(W[query * n + k]), keys = [...Array(n).keys()].filter((k) => V[query * n + k]);
+      const strongest = keys.sort((k, other) => weight(other) - weight(k)).slice(0, 3);
+      return `${name}: q${query} ${label(query)} → ${strongest.map((k) => `k${k} ${label(k)} ${formatWeight(field, query, k)}`).join(", ")}`;
+    }).join("; ");
+  }
+  function formatWeight({ n, W, signed }, query, key) {
+    const weight = W[query * n + key];
+    return (signed && weight > 0 ? "+" : "") + weight.toFixed(3).replace(/^-/, "−");
   }
 
   function updateText() {
     const { entry } = now.a.run, [row, column] = headOf(now.a), names = column >= 0 && entry.patterns.length ? entry.patterns[row][column] : [];
     title.textContent = describe(now.a) + (column < 0 ? "" : ` (KV group ${entry.groups[row][column]})`) + (names.length ? ": " + names.join(", ") : "");
-    readout.textContent = "Point at a cell to read it. On a map, arrow keys change head and layer, Page Up and Page Down the query.";
+    readout.textContent = describeQuery();
     caution.textContent = warning();
     const listed = column < 0 ? [] : data.scores.filter(({ name }) => entry.scores[name]);
     table.hidden = !listed.length;
@@ -201,16 +218,19 @@
     kind.value = ["map", "lines"].includes(options.get("view")) ? options.get("view") : "both";
     over.value = number("over") ?? OVER;
     const beside = (options.get("beside") ?? "").match(/^(.+)\/(\d+)\/(\d+|mean)\/(-?\d+)$/);
-    const b = beside ? find(beside[1], +beside[4], +beside[2], parseHead(beside[3])) ?? null : null;
+    const b = beside && !isSingle ? find(beside[1], +beside[4], +beside[2], parseHead(beside[3])) ?? null : null;
     show({ a, b, step: number("step"), query: number("q"), mode: b ? (options.has("difference") ? "difference" : "beside") : "" }, { scroll: true });
     return true;
   }
 
-  for (const [n, one] of runs.entries()) for (const select of [run, run2]) {
-    let group = [...select.children].find((part) => part.label === one.group);
-    if (!group) { group = document.createElement("optgroup"); group.label = one.group; select.append(group); }
-    group.append(new Option(label(one), n));
+  for (const select of [run, run2]) for (const arm of new Set(runs.map(({ entry }) => entry.arm))) {
+    const group = document.createElement("optgroup"), inside = [...runs.entries()].filter(([, { entry }]) => entry.arm === arm);
+    group.label = arm;
+    inside.sort(([, one], [, other]) => one.entry.seed - other.entry.seed);  // stable: a run precedes its single heads
+    group.append(...inside.map(([n, { entry, part }]) => new Option(`${arm}, seed ${entry.seed}${part}`, n)));
+    select.append(group);
   }
+  mode.closest("fieldset").hidden = isSingle;
   const read = (select) => (select.value === MEAN ? MEAN : +select.value);
   for (const box of [run, layer, head]) box.addEventListener("change", () => show({ a: spot(runs[run.value], +layer.value, read(head)) }));
   for (const box of [run2, layer2, head2]) box.addEventListener("change", () => show({ b: spot(runs[run2.value], +layer2.value, read(head2)) }));
@@ -243,11 +263,16 @@
     };
     map.addEventListener("pointermove", (event) => {
       const at = under(event);
+      tip.hidden = !at;
       if (!at) return;
-      const { n, tokens, V, W, signed } = now.fields[Math.min(i, now.fields.length - 1)], [q, k] = at, weight = W[q * n + k];
-      const value = V[q * n + k] ? (signed && weight > 0 ? "+" : "") + weight.toFixed(3).replace(/^-/, "−") : "masked";
-      readout.textContent = `(q${q} "${drawing.displayToken(tokens[q])}" → k${k} "${drawing.displayToken(tokens[k])}") ${value}`;
+      const field = now.fields[Math.min(i, now.fields.length - 1)], { n, tokens, V } = field, [q, k] = at;
+      const value = V[q * n + k] ? formatWeight(field, q, k) : "masked";
+      tip.textContent = readout.textContent = `(q${q} "${drawing.displayToken(tokens[q])}" → k${k} "${drawing.displayToken(tokens[k])}") ${value}`;
+      const { clientX, clientY } = event, right = document.documentElement.clientWidth - tip.offsetWidth - 4;
+      tip.style.left = `${Math.max(4, Math.min(clientX + 12, right))}px`;
+      tip.style.top = `${clientY + 18 + tip.offsetHeight < innerHeight ? clientY + 18 : clientY - 10 - tip.offsetHeight}px`;
     });
+    map.addEventListener("pointerleave", () => { tip.hidden = true; });
     map.addEventListener("click", (event) => { const at = under(event); if (at) choose(at[0] === now.query ? null : at[0]); });
     drawn.addEventListener("click", (event) => {
       const q = Math.floor((event.offsetY - map.dataset.gap) / map.dataset.cell);
@@ -278,7 +303,7 @@
   });
   addEventListener("hashchange", restore);
   addEventListener("resize", () => { if (now) draw(); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (now) draw(); });
+  matchMedia("screen and (prefers-color-scheme: dark)").addEventListener("change", () => { if (now) draw(); });
   const { arm, seed, layer: first, head: number } = data.start ?? { ...data.maps[0], layer: data.maps[0].layers[0], head: data.maps[0].head_numbers[0] };
   if (!restore()) show({ a: find(arm, seed, first, number ?? MEAN) }, { keep: false });
 })();

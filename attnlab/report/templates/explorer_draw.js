@@ -87,6 +87,8 @@ const drawing = (() => {
     const color = createPalette(top, signed), c = prepareCanvas(canvas, side, gap + side), left = prepareCanvas(rows, gap, gap + side);
     c.font = left.font = Math.min(11, cell + 1) + FONT;
     left.textAlign = "right";
+    canvas.parentElement.style.setProperty("--columns", `${gap}fr ${side}fr`);
+    canvas.parentElement.style.setProperty("--width", `${gap + side}px`);
     const upright = names.every((word) => word.length < 2);
     if (labels) names.forEach((word, i) => {
       const at = (i + 0.5) * cell;
@@ -105,7 +107,7 @@ const drawing = (() => {
       if (V[q * n + k]) {
         c.fillStyle = css(color(W[q * n + k]));
         c.fillRect(x, y, cell, cell);
-      } else if ((q + k) % 3 === 0) {
+      } else if (labels && (q + k) % 3 === 0) {
         c.beginPath(); c.moveTo(x, y + cell); c.lineTo(x + cell, y); c.stroke();
       }
     }

@@ -9,9 +9,13 @@
     for (const row of rows) counts.set(row.dataset.verdict, (counts.get(row.dataset.verdict) ?? 0) + 1);
     return [...counts].sort().map(([word, count]) => `${count} ${word}`).join(", ") || "none";
   };
+  const searched = new Map([...document.querySelectorAll("tr[data-axis]")]
+    .map((row) => [row, [...row.cells].slice(0, 3).map((cell) => cell.textContent).join(" ").toLowerCase()])); // claim, arms, source
+  const contains = (row, query) => query.toLowerCase().split(/\s+/).every((word) => searched.get(row).includes(word));
   const show = () => {
-    const filters = [...new FormData(form)].filter(([, value]) => value);
-    const matches = (row) => filters.every(([name, value]) => row.dataset[name].split("; ").includes(value));
+    const filters = [...new FormData(form)].filter(([, value]) => value.trim());
+    const matches = (row) => filters.every(([name, value]) =>
+      name === "search" ? contains(row, value) : row.dataset[name].split("; ").includes(value));
     const shown = [];
     for (const table of tables) {
       const rows = [...table.querySelectorAll("tr[data-axis]")];
@@ -28,17 +32,20 @@
     history.replaceState(null, "", filters ? `#${filters}` : location.pathname);
   };
   const restore = () => {
+    if (document.getElementById(location.hash.slice(1))) return; // a place in the page
     const filters = new URLSearchParams(location.hash.slice(1));
+    form.elements.search.value = filters.get("search") ?? "";
     for (const select of form.querySelectorAll("select")) {
       const value = filters.get(select.name) ?? "";
       select.value = [...select.options].some((option) => option.value === value) ? value : "";
     }
     show();
   };
-  form.addEventListener("change", updateAddress);
+  form.addEventListener("input", updateAddress);
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", () => setTimeout(updateAddress));
   addEventListener("hashchange", restore);
   form.hidden = false;
+  show();
   restore();
 }

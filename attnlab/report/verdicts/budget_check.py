@@ -12,7 +12,7 @@ from attnlab.report.verdicts.results import IncomparabilityReason, Run, SweepRes
 from attnlab.report.verdicts.tuning_summary import TUNING_TOKENS_METRIC, build_tuning_section, describe_tuning
 from attnlab.store.config_groups import EPOCHS_KEY, format_repetition_warning
 from attnlab.store.experiment_schema import resolve_resource_alias
-from attnlab.store.run_schema import Budget, Metric
+from attnlab.store.run_schema import Budget, Metric, RunResult
 
 # Relative differences that count as equal; other numbers, and texts, must be exactly equal.
 TOLERANCES = {
@@ -84,7 +84,7 @@ def build_budget_check(sweep: SweepResults) -> BudgetCheck:
         seeds=counts,
         match=sweep.experiment.match,
         match_by=sweep.experiment.match_by,
-        unmatched=sweep.experiment.unmatched,
+        unmatched=[arm for arm in sweep.experiment.unmatched if arm in sweep.arms],
         lr_tuning=describe_tuning(sweep),
         tuning=tuning,
     )
@@ -99,7 +99,7 @@ def describe_repeated_epochs(sweep: SweepResults) -> list[str]:
 
 
 MIN_TRAINED_STEPS = 50  # a model trained for fewer steps is not judged
-GUESSING_LOSS_RATIO = 0.98  # of the loss of a uniform guess; above it the model counts as untrained
+GUESSING_LOSS_RATIO = 0.98  # of the loss of a guess; above it the model counts as untrained
 
 
 def find_untrained_reason(sweep: SweepResults, arm: str, against: str) -> str | None:
@@ -118,20 +118,21 @@ def find_untrained_reason(sweep: SweepResults, arm: str, against: str) -> str | 
     ]:
         fewest = f"{min(short_runs)} step{'s' if min(short_runs) > 1 else ''}"
         return f"trained for {fewest}, below the minimum of {MIN_TRAINED_STEPS}"
-    metric = sweep.get_metric(sweep.experiment.metric)
-    losses = [
-        (result.get_value(metric.name), result.estimate.data.get("vocab_size")) for result in trained_here
-    ]
-    if (
-        losses
-        and metric.unit == "nats"
-        and all(
-            loss and size and size > 1 and loss > GUESSING_LOSS_RATIO * math.log(size)
-            for loss, size in losses
-        )
-    ):
+    if trained_here and all(map(_is_guessing, trained_here)):
         return "no better than guessing at the end of training"
     return None
+
+
+def _is_guessing(result: RunResult) -> bool:
+    """Whether no loss of a run beats a uniform guess, or on generated data the best guess by frequencies."""
+    definitions = result.estimate.metric_definitions.values()
+    names = [one.name for one in definitions if (one.unit, one.evaluated_on) == ("nats", "targets")]
+    losses = [loss for name in names if (loss := result.get_value(name)) is not None]
+    size = result.estimate.data.get("vocab_size")
+    if not losses or not size or size < 2:
+        return False
+    guess = result.estimate.data.get("guessing_loss") or math.log(size)
+    return bool(min(losses) > GUESSING_LOSS_RATIO * guess)
 
 
 def _build_budget_row(
@@ -162,17 +163,19 @@ def _build_budget_row(
     )
 
 
+def is_unmatched(budget_check: BudgetCheck, row: BudgetRow, arm: str) -> bool:
+    """Whether the experiment matches the resource of a row, but leaves this arm unmatched by design."""
+    return arm in budget_check.unmatched and row.key == resolve_resource_alias(budget_check.match)
+
+
 def find_budget_violations(budget_check: BudgetCheck, arm: str, against: str) -> list[IncomparabilityReason]:
     """Find the controlled rows in which two arms differ; they make a claim NOT COMPARABLE.
 
     The matched resource is no reason against an arm that was left unmatched.
     """
-    unmatched_key = (
-        resolve_resource_alias(budget_check.match) if {arm, against} & set(budget_check.unmatched) else None
-    )
     reasons = list[IncomparabilityReason]()
     for row in budget_check.rows:
-        if not row.controlled or row.key == unmatched_key:
+        if not row.controlled or any(is_unmatched(budget_check, row, name) for name in (arm, against)):
             continue
         cell, against_cell = (row.get_cell(name) for name in (arm, against))
         if cell.value is None or against_cell.value is None:

@@ -4,6 +4,7 @@
 analyses, all as numbers; `tables/wording.py` formats them.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -30,7 +31,9 @@ from attnlab.report.verdicts.evidence_bases import find_basis
 from attnlab.report.verdicts.results import IncomparabilityReason, SweepResults
 from attnlab.report.verdicts.training_equivalence import convert_to_training
 from attnlab.report.verdicts.verdict_rules import count_decimals, decide_claim_verdict
+from attnlab.store.experiment_schema import MARGIN, NEGATIVE_MARGIN
 
+MARGIN_OVERRIDDEN = "Given on the command line."  # in place of the rationale in the experiment file
 CONFIDENCE_LEVEL = 0.95  # of the interval shown next to the one that decides
 
 
@@ -43,6 +46,8 @@ def resolve_claims(sweep: SweepResults) -> list[PreregisteredClaim]:
     claims = []
     for claim in sweep.experiment.claims:
         arm, against = sweep.experiment.get_claim_arms(claim)
+        if claim.threshold in (MARGIN, NEGATIVE_MARGIN) and sweep.is_overridden("margin"):
+            claim = claim.model_copy(update={"says": remove_margin(claim.says), "reason": MARGIN_OVERRIDDEN})
         resolved = PreregisteredClaim(
             says=claim.says,
             arm=arm,
@@ -58,6 +63,12 @@ def resolve_claims(sweep: SweepResults) -> list[PreregisteredClaim]:
         )
         claims.append(resolved.model_copy(update={"direction": _resolve_direction(sweep, resolved)}))
     return claims
+
+
+def remove_margin(says: str) -> str:
+    """Remove the experiment's own margin from the wording of a claim: another one is in force."""
+    without_amount = re.sub(r"\ba margin of [\d.]+(% of training compute| nats)", "the margin", says)
+    return re.sub(r" \(margin: [^()]*\)", "", without_amount)
 
 
 def build_claim_statuses(sweep: SweepResults, budget: BudgetCheck) -> list[ClaimStatus]:

@@ -10,6 +10,7 @@ from attnlab.report.number_format import format_compute_amount
 from attnlab.report.schema import FailedRun, FailureCount, Failures
 from attnlab.report.verdicts import leakage_check
 from attnlab.report.verdicts.results import SweepResults
+from attnlab.store.config_groups import format_value
 from attnlab.store.experiment_schema import ComputeProportion, Experiment
 
 STATUS_LABELS = {
@@ -153,6 +154,15 @@ def _format_key_value(value: Any) -> str:
         return "none"
     if isinstance(value, dict) and "training" in value:
         return format_compute_amount(str(ComputeProportion.model_validate(value)))
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_format_option(item)}" for key, item in value.items())
     if not isinstance(value, list):
         return f"{value:g}" if isinstance(value, float) else str(value)
     return f"{len(value)} claims" if isinstance(value[0], dict) else ", ".join(map(str, value))
+
+
+def _format_option(value: Any) -> str:
+    """Format a value as on the command line, with the items of a list in brackets."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_format_option, value))}]"
+    return f"{value:g}" if isinstance(value, float) else format_value(value)

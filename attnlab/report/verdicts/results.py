@@ -1,7 +1,7 @@
 """The runs of one sweep, finished, failed or missing, and access to their figures."""
 
-import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import CalibrationResult, ReplicationContext, SeedPair, TimingResult, TuningResult
 from attnlab.store import run_directories as store
-from attnlab.store.experiment_schema import Experiment
+from attnlab.store.atomic_files import parse_json
+from attnlab.store.experiment_schema import Experiment, SweptGrid
 from attnlab.store.guards import digests
 from attnlab.store.guards.preregistrations import Preregistration
 from attnlab.store.run_schema import Metric, RunResult, require_current_version
@@ -132,7 +133,7 @@ def _load_result(path: Path) -> RunResult | None:
     if not path.exists():
         return None
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = parse_json(path.read_text("utf-8"))
         require_current_version(document, path)
         if edited_fields := digests.find_edited_fields(document):
             raise InvalidConfig(
@@ -166,9 +167,10 @@ class SweepContext:
     - `preregistration`: the entry in the log of the run directory; None if there is none
     - `compute_calibration`: loss of the baseline at half and at twice its steps
     - `replication`: the corpus or ladder size of this replication
-    - `is_running`: runs may still be training
+    - `work_left`: counts of the runs to come, in words; empty if the report is final
     - `not_preregistered`: a command compared the runs of a sweep, without an experiment and so without a
       margin
+    - `grid`: the axes that such a command sweeps, and their combinations
     """
 
     experiment: Experiment
@@ -181,8 +183,9 @@ class SweepContext:
     preregistration: Preregistration | None = None
     compute_calibration: CalibrationResult | None = None
     replication: ReplicationContext | None = None
-    is_running: bool = False
+    work_left: str = ""
     not_preregistered: bool = False
+    grid: SweptGrid | None = None
 
 
 @dataclass(frozen=True)
@@ -225,6 +228,10 @@ class SweepResults:
             if self.context.not_preregistered
             else self.experiment.amount_to_nats(self.experiment.margin, self.nats_per_doubling)
         )
+
+    def is_overridden(self, key: str) -> bool:
+        """Whether the command line sets a key of the experiment file, or a part of it."""
+        return any(re.match(rf"[+~]*{key}[.=]", override) for override in self.context.overrides)
 
     @property
     def arms(self) -> list[str]:

@@ -94,8 +94,8 @@ def describe_tuning(sweep: SweepResults) -> str:
         f"neighbors with seeds {other_seeds} too (second rung), each for "
         f"{_format_whole_percent(tuning.share)} of its steps; the comparison uses other seeds "
         f"({origin}). {_describe_selection_rule(tuning)}. "
-        f"If the best rate was at the edge of the grid, the grid was extended, at most {tuning.extend} "
-        f"times{cost}"
+        f"If the best rate was at the edge of the grid, the grid was extended, at most "
+        f"{_format_times(tuning.extend)}{cost}"
     )
 
 
@@ -104,8 +104,13 @@ def _describe_selection_rule(tuning: TuningResult) -> str:
         return f"Each arm uses the rate with the best median {tuning.metric}"
     return (
         f"Robust selection: each arm uses the lowest rate whose mean {tuning.metric} is at most "
-        f"{tolerance:g} worse than the best, because an occasional divergence costs more than a low rate"
+        f"{tolerance:g} worse than the best, because a rate at which some "
+        "runs diverge costs more than a rate that is slightly too low"
     )
+
+
+def _format_times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def _format_whole_percent(share: float) -> str:

@@ -44,7 +44,6 @@ class RandomEffectsResult:
     mean: Estimate | None
     tau: float | None
     new_corpus: Estimate | None
-    sentence: str
 
 
 def combine_corpora(corpora: Sequence[CorpusEffect], level: float = 0.95) -> RandomEffectsResult:
@@ -64,11 +63,10 @@ def combine_corpora(corpora: Sequence[CorpusEffect], level: float = 0.95) -> Ran
         (corpus.name, _estimate_from_t(corpus.effect, corpus.se, corpus.df, level)) for corpus in corpora
     )
     if len(corpora) == 1:
-        return RandomEffectsResult(
-            by_corpus, None, None, None, None, "one corpus: the effect on another is unknown"
-        )
+        return RandomEffectsResult(by_corpus, None, None, None, None)
     if len(corpora) == 2:
-        return _compare_two_corpora(corpora, by_corpus, level)
+        difference = _estimate_corpus_difference(corpora[0], corpora[1], level)
+        return RandomEffectsResult(by_corpus, difference, None, None, None)
     tau = _estimate_tau(effects, errors)
     weights = 1 / (errors**2 + tau**2)
     mean = float(weights @ effects / weights.sum())
@@ -77,38 +75,14 @@ def combine_corpora(corpora: Sequence[CorpusEffect], level: float = 0.95) -> Ran
     se = math.sqrt(max(1.0, scatter) / weights.sum())
     overall = _estimate_from_t(mean, se, df, level)
     new_corpus = _estimate_from_t(mean, math.hypot(tau, se), df - 1, level)
-    sentence = (
-        f"over {len(corpora)} corpora the effect is {mean:.3g} {_format_bounds(overall)}, with a "
-        "standard deviation of "
-        f"{tau:.3g} between corpora; prediction interval for a new corpus: {_format_bounds(new_corpus)}"
-    )
-    return RandomEffectsResult(by_corpus, None, overall, tau, new_corpus, sentence)
+    return RandomEffectsResult(by_corpus, None, overall, tau, new_corpus)
 
 
-def _compare_two_corpora(
-    corpora: Sequence[CorpusEffect], by_corpus: tuple[tuple[str, Estimate], ...], level: float
-) -> RandomEffectsResult:
-    a, b = corpora
+def _estimate_corpus_difference(a: CorpusEffect, b: CorpusEffect, level: float) -> Estimate:
+    """Estimate a - b with the degrees of freedom of Welch and Satterthwaite."""
     squared_errors = np.array([a.se, b.se]) ** 2
     df = float(squared_errors.sum() ** 2 / (squared_errors**2 / [a.df, b.df]).sum())
-    difference = _estimate_from_t(a.effect - b.effect, math.sqrt(squared_errors.sum()), df, level)
-    differs = (
-        difference.low is not None
-        and difference.high is not None
-        and not difference.low <= 0 <= difference.high
-    )
-    conclusion = "the effect differs by corpus" if differs else "no difference between corpora is detected"
-    listed = ", ".join(
-        f"{estimate.estimate:.3g} {_format_bounds(estimate)} on {name}" for name, estimate in by_corpus
-    )
-    return RandomEffectsResult(
-        by_corpus,
-        difference,
-        None,
-        None,
-        None,
-        f"{listed}: difference {_format_bounds(difference)}, so {conclusion}",
-    )
+    return _estimate_from_t(a.effect - b.effect, math.sqrt(squared_errors.sum()), df, level)
 
 
 def _estimate_tau(effects: np.ndarray, errors: np.ndarray) -> float:
@@ -131,7 +105,3 @@ def _estimate_from_t(estimate: float, se: float, df: float, level: float) -> Est
     return Estimate(
         float(estimate), float(estimate - half_width), float(estimate + half_width), float(df), level
     )
-
-
-def _format_bounds(estimate: Estimate) -> str:
-    return f"[{estimate.low:.3g}, {estimate.high:.3g}]"

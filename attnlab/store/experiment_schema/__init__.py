@@ -27,6 +27,7 @@ from attnlab.store.experiment_schema.experiment_config import (
 )
 from attnlab.store.experiment_schema.ladder_config import LadderConfig, LearningRateScaling
 from attnlab.store.experiment_schema.relations import RELATIONS, Relation, RelationField
+from attnlab.store.experiment_schema.swept_grid import SweptGrid
 
 __all__ = [
     "AMOUNT_FORMS",
@@ -47,6 +48,7 @@ __all__ = [
     "Placeholder",
     "Relation",
     "RelationField",
+    "SweptGrid",
     "Threshold",
     "TuningConfig",
     "convert_to_nats",

@@ -87,7 +87,7 @@ class TuningConfig(FrozenModel):
     lr: list[FiniteFloat] = Field(
         description="Learning-rate grid; each arm gets its own best rate, by the median over seeds."
     )
-    seeds: list[int] = Field(
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(
         description="Three or more seeds that the comparison does not use. Every rate runs with the first "
         "seed, the best rate and its neighbors with all seeds."
     )
@@ -117,7 +117,7 @@ class ComputeCalibrationConfig(FrozenModel):
 
     model_config = ConfigDict(strict=True)
 
-    seeds: list[int] = Field(
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(
         description="Two or more seeds, preferably three, that neither the comparison nor `tune` uses."
     )
 
@@ -144,6 +144,11 @@ class Experiment(FrozenModel):
     arms: list[str] = Field(description="Compared arms, in the order of the tables.")
     arm_overrides: Annotated[dict[str, list[str]], OmitFromSummary] = Field(
         {}, description="Hydra overrides of each arm; may include arms that are not compared."
+    )
+    overrides: Annotated[list[str], OmitFromSummary] = Field(
+        [],
+        description="Hydra overrides of all arms, as in [data=text, data.path=book.txt]. The values of "
+        "`size_overrides`, the command line and `arm_overrides` replace them, in this order.",
     )
     size_overrides: Annotated[dict[str, list[str] | None], OmitFromSummary] = Field(
         {}, description="Hydra overrides of all arms at each size."
@@ -259,6 +264,7 @@ class Experiment(FrozenModel):
             "question",
             "answer",
             "arm_overrides",
+            "overrides",
             "size_overrides",
             "corpora",
             "ladder",

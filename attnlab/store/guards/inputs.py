@@ -3,6 +3,7 @@
 The check never opens a pipe, since that waits for a writer, nor a device, which may never end.
 """
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from glob import has_magic, iglob
@@ -14,6 +15,7 @@ from attnlab.errors import InvalidConfig
 from attnlab.store.atomic_files import describe_special_file
 from attnlab.store.fingerprint import flatten_config
 
+DATA_FILE_KEYS = ("path", "validation_path")  # of `data`: paths or patterns of files
 MAX_FOLDER_ENTRIES = 2000  # entries of a folder that are checked
 MAX_DATA_FILES = 100_000  # files of one corpus
 
@@ -29,11 +31,26 @@ def validate_inputs(config: Mapping[str, Any]) -> None:
         for value in leaf if isinstance(leaf, list) else [leaf]:
             if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value:
                 reject_special_files(key, Path(value), recursive=key == "data.name")
-    if isinstance(data, Mapping) and _reads_data_path(data) and Path(data["path"]).is_dir():
-        raise InvalidConfig(f"data.path={data['path']} is a folder: give a regular file")
+    if isinstance(data, Mapping):
+        for key in DATA_FILE_KEYS:
+            if _reads_data_files(data, key) and Path(data[key]).is_dir():
+                raise InvalidConfig(f"data.{key}={data[key]} is a folder: give a regular file")
     parent = config.get("parent")
     if parent and not is_plain_name(str(parent)):
         raise InvalidConfig(f"parent={parent}: a path is not allowed: give the id of a run in paths.runs")
+
+
+def require_data_files(config: Mapping[str, Any]) -> None:
+    """Check that the text files of a config exist; patterns are matched when they are read.
+
+    Raises:
+        InvalidConfig: With the key and the path.
+    """
+    data: Any = config.get("data")
+    for key in DATA_FILE_KEYS if isinstance(data, Mapping) else ():
+        if _reads_data_files(data, key) and not has_magic(data[key]) and not os.path.exists(data[key]):
+            reason = os.strerror(errno.ENOENT)
+            raise InvalidConfig(f"data.{key}={data[key]}: {reason}; give a UTF-8 text file")
 
 
 def is_plain_name(text: str) -> bool:
@@ -56,8 +73,8 @@ def reject_special_files(key: str, path: Path, *, recursive: bool) -> None:
             raise InvalidConfig(f"{where} is {kind}: give a regular file")
 
 
-def match_data_files(pattern: str) -> list[Path]:
-    """Return the files that `data.path` names: an existing path, else its wildcard matches, sorted by name.
+def match_data_files(pattern: str, key: str = "data.path") -> list[Path]:
+    """Return the files that a key names: an existing path, else its wildcard matches, sorted by name.
 
     Raises:
         InvalidConfig: Too many matches, or one of them is a pipe, device or socket.
@@ -66,21 +83,19 @@ def match_data_files(pattern: str) -> list[Path]:
         return [Path(pattern)]
     names = sorted(islice(iglob(pattern, recursive=True), MAX_DATA_FILES + 1))
     if len(names) > MAX_DATA_FILES:
-        raise InvalidConfig(
-            f"data.path={pattern} matches more than {MAX_DATA_FILES:,} files: narrow the pattern"
-        )
+        raise InvalidConfig(f"{key}={pattern} matches more than {MAX_DATA_FILES:,} files: narrow the pattern")
     paths = [Path(name) for name in names if not os.path.isdir(name)]
     for file in paths:
         if kind := describe_special_file(file):
-            raise InvalidConfig(f"data.path={pattern}: {file} is {kind}: match regular files only")
+            raise InvalidConfig(f"{key}={pattern}: {file} is {kind}: match regular files only")
     return paths
 
 
-def _reads_data_path(data: Mapping[str, Any]) -> bool:
-    """Whether an attnlab task reads `path`; other classes may give the key another meaning."""
+def _reads_data_files(data: Mapping[str, Any], key: str) -> bool:
+    """Whether an attnlab task reads files at a key; other classes may give it another meaning."""
     task = data.get("task")
     target = task.get("_target_") if isinstance(task, Mapping) else None
-    return isinstance(data.get("path"), str) and str(target).startswith("attnlab.")
+    return isinstance(data.get(key), str) and str(target).startswith("attnlab.")
 
 
 def _iterate_tree(path: Path) -> Iterator[Path]:

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from attnlab.errors import InvalidConfig
 from attnlab.store import fingerprint, run_directories
-from attnlab.store.atomic_files import CHECKPOINT_NAMES, read_json, write_json
+from attnlab.store.atomic_files import CHECKPOINT_NAMES, read_json_object, write_json
 from attnlab.store.guards.digests import RUN_FILES
 from attnlab.store.lease import is_held_on_other_host
 from attnlab.store.run_schema import RunConfig
@@ -61,8 +61,8 @@ def mark_store(root: Path) -> None:
 
 
 def is_store(root: Path) -> bool:
-    content = read_json(root / MARK_FILE) if (root / MARK_FILE).is_file() else None
-    return isinstance(content, dict) and content.get("what") == STORE_KIND
+    mark = root / MARK_FILE
+    return mark.is_file() and read_json_object(mark).get("what") == STORE_KIND
 
 
 @contextmanager
@@ -109,11 +109,25 @@ def load_owned_run(folder: Path) -> RunConfig | None:
         or not file.is_file()
     ):
         return None
-    with suppress(OSError, ValueError, RecursionError):  # InvalidConfig is a ValueError
+    with suppress(OSError, ValueError):  # InvalidConfig is a ValueError
         run_config = run_directories.load_run_config(folder)
         if run_config.id == folder.name == fingerprint.compute_digest(run_config.identity):
             return run_config
     return None
+
+
+def require_file_paths(folder: Path) -> None:
+    """Check before training that no folder stands in place of a file that a run writes.
+
+    Raises:
+        InvalidConfig: one does.
+    """
+    for name in RUN_FILE_NAMES:
+        if (folder / name).is_dir():
+            raise InvalidConfig(
+                f"{folder / name}: a folder in place of a file of the run: move it away, and run the command "
+                "again"
+            )
 
 
 def list_written_paths(folder: Path) -> list[Path]:

@@ -17,9 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
 from attnlab.errors import InvalidConfig
 from attnlab.store import fingerprint, run_directories
-from attnlab.store.atomic_files import append_line, describe_special_file, read_json
+from attnlab.store.atomic_files import append_line, describe_special_file, parse_json, read_json
 from attnlab.store.experiment_schema import Experiment
 from attnlab.store.guards import ownership
 from attnlab.store.guards.preregistered_terms import PreregisteredTerms, describe_changes, extract_terms
@@ -44,6 +46,7 @@ class Preregistration(FrozenModel):
         hash: Digest of experiment, size and content.
         pairs: Number of result pairs: two arms at one seed.
         known_pairs: Pairs finished before: trained for another purpose, or by a version without a log.
+        is_inline: Whether the command line stated the experiment, as in `compare`, and no file.
     """
 
     hash: str
@@ -55,6 +58,13 @@ class Preregistration(FrozenModel):
     pairs: int
     known_pairs: int
     earlier: tuple[EarlierPreregistration, ...]
+    is_inline: bool = False
+
+    @model_serializer(mode="wrap")
+    def _serialize_without_false_flag(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit `is_inline` of experiments in files, as in logs of earlier versions."""
+        content: dict[str, Any] = serialize(self)
+        return {key: value for key, value in content.items() if key != "is_inline" or value}
 
     @property
     def deviations(self) -> list[str]:
@@ -110,12 +120,14 @@ def preregister(
     run_ids: RunIds,
     command: str,
     nats_per_doubling: float | None = None,
+    is_inline: bool = False,
 ) -> Preregistration:
     """Log the terms of an experiment, unless already logged, and the runs that carry it out.
 
     Args:
         name: Distinguishes variants of an experiment, such as corpora.
         nats_per_doubling: Loss per doubling of training compute, if known.
+        is_inline: Whether the command line states the experiment, as in `compare`, and no file.
 
     Returns:
         The preregistration that stands: the first one with these terms.
@@ -140,7 +152,8 @@ def preregister(
                 content=content,
                 pairs=len(content.compared_pairs) * len({seed for _, seed, _ in run_keys}),
                 known_pairs=_count_finished_pairs(root, content, run_keys),
-                earlier=tuple(_find_contradicted(root, log, name, size, content)),
+                earlier=tuple(_find_contradicted(root, log, name, size, content, is_inline)),
+                is_inline=is_inline,
             )
             append_line(path, _format_line(preregistration))
         _append_new_runs(root, log, preregistration, run_ids)
@@ -186,8 +199,8 @@ def read_log(root: Path) -> PreregistrationLog:
     for number, line in enumerate(lines, 1):
         try:
             if line.strip():
-                _add_line(log, json.loads(line))
-        except (ValueError, TypeError, KeyError, RecursionError):  # pydantic raises a ValueError
+                _add_line(log, parse_json(line))
+        except (ValueError, TypeError, KeyError):  # pydantic raises a ValueError
             log.broken_lines.append(number)
     return log
 
@@ -204,13 +217,26 @@ def _add_line(log: PreregistrationLog, line: dict[str, Any]) -> None:
 
 
 def _find_contradicted(
-    root: Path, log: PreregistrationLog, name: str, size: str | None, content: PreregisteredTerms
+    root: Path,
+    log: PreregistrationLog,
+    name: str,
+    size: str | None,
+    content: PreregisteredTerms,
+    is_inline: bool,
 ) -> Iterator[EarlierPreregistration]:
-    """Yield the earlier preregistrations of an experiment with other terms and known results."""
+    """Yield the earlier preregistrations of an experiment with other terms and known results.
+
+    Experiments of the command line have no name of their own: those with the same arms, size and data count
+    as one.
+    """
     for earlier in log.preregistrations.values():
-        if (earlier.experiment, earlier.size) == (name, size) and (
-            changes := describe_changes(earlier.content, content)
-        ):
+        is_same = (
+            (earlier.is_inline or earlier.experiment == name)
+            and (earlier.content.arms, earlier.content.corpora) == (content.arms, content.corpora)
+            if is_inline
+            else earlier.experiment == name
+        )
+        if is_same and earlier.size == size and (changes := describe_changes(earlier.content, content)):
             known_pairs = max(
                 log.count_known_pairs(earlier),
                 _count_finished_pairs(root, earlier.content, log.collect_runs(earlier)),

@@ -17,7 +17,7 @@ from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute import worker_slots
 from attnlab.sweep.execute.exit_records import record_exit, record_lost_run, record_timeout
 from attnlab.sweep.execute.process_control import TERMINATED
-from attnlab.sweep.execute.progress import Progress
+from attnlab.sweep.execute.progress import Progress, watch_runs
 from attnlab.sweep.execute.ranks import count_devices
 from attnlab.sweep.execute.worker_slots import ChildProcess, WorkerSlot
 from attnlab.sweep.plan.fork_server import Context, make_warm_context
@@ -156,7 +156,7 @@ def _count_required_slots(config: Mapping[str, Any], free_slots: Sequence[Worker
 def launch_locally(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
     """Train the stored runs on this machine and print their progress."""
     threads = worker_slots.list_worker_slots("cpu", settings.get("slots"))[0].threads
-    with Progress.from_folders(folders) as progress:
+    with watch_runs(folders) as progress:
         Pool(settings, progress, make_warm_context(get_trainer_name({"sweep": settings}), threads)).run(
             folders
         )

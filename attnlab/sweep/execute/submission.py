@@ -13,9 +13,10 @@ from typing import Any, Protocol, runtime_checkable
 from attnlab.errors import InvalidConfig, describe_disk_full
 from attnlab.store import fingerprint, run_directories
 from attnlab.store.atomic_files import CHECKPOINT_NAMES
-from attnlab.store.guards import trust
+from attnlab.store.guards import ownership, trust
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.execute import repair
+from attnlab.sweep.execute.progress import suspend_live_region
 from attnlab.sweep.execute.ranks import count_devices
 
 FAILED = 1
@@ -86,6 +87,8 @@ def launch_with_retries(
     halves_batches = bool(settings.get("halve_batch"))
     retries = not settings.get("fail_fast")
     runs = [run.with_provenance(user_targets=tuple(user_targets)) for run in runs]
+    for run in runs:
+        ownership.require_file_paths(root / run.id)
     status = _submit_runs(runs, root, experiment_names, launcher, settings)
     while halves_batches and status == 0 and (smaller := [run for run in runs if try_halve_batch(run, root)]):
         for run in smaller:
@@ -147,7 +150,8 @@ def _submit_runs(
             else:
                 runs_path = f"paths.runs='{root.absolute()}'"
                 jobs = [[*run.use.overrides, runs_path, f"id='{run.id}'"] for run in ready]
-                launcher.launch(jobs, initial_job_idx=index)
+                with suspend_live_region():
+                    launcher.launch(jobs, initial_job_idx=index)
         except InvalidConfig:
             raise
         except Exception as error:  # of a third-party launcher; finished runs are on disk

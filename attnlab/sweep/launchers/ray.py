@@ -21,7 +21,7 @@ from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
 from attnlab.store.run_schema import Status
 from attnlab.sweep.execute.process_control import GRACE_SECONDS
-from attnlab.sweep.execute.progress import Progress
+from attnlab.sweep.execute.progress import Progress, watch_runs
 from attnlab.sweep.launchers.attempt import (
     Attempt,
     count_gpus_per_run,
@@ -61,7 +61,7 @@ def launch_on_ray(folders: Sequence[Path], settings: Mapping[str, Any], options:
         if reason := _explain_missing_resources(ray, required_resources):
             raise InvalidConfig(reason)
         attempts = create_attempts(folders, settings, threads=max(1, int(cpus)))
-        with Progress.from_folders(folders) as progress:
+        with watch_runs(folders) as progress:
             runner = _TaskRunner(ray, required_resources, settings, progress)
             runner.run(folders, attempts, act_on_signals)
 

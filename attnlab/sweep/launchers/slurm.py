@@ -21,7 +21,7 @@ from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
 from attnlab.store.run_schema import Status
 from attnlab.sweep.execute.process_control import GRACE_SECONDS
-from attnlab.sweep.execute.progress import Progress
+from attnlab.sweep.execute.progress import Progress, watch_runs
 from attnlab.sweep.launchers.attempt import (
     Attempt,
     count_gpus_per_run,
@@ -101,7 +101,7 @@ def launch_on_slurm(folders: Sequence[Path], settings: Mapping[str, Any], option
     executor.update_parameters(**_build_sbatch_parameters(folders, settings, options))
     attempts = create_attempts(folders, settings, threads=options["cpus_per_task"])
     jobs: list[_SlurmJob] = []
-    with Progress.from_folders(folders) as progress:
+    with watch_runs(folders) as progress:
         try:
             for start in range(0, len(folders), _MAX_ARRAY_TASKS):
                 jobs += _submit_array(

@@ -109,7 +109,8 @@ def _identify_named_files(config: Mapping[str, Any]) -> Iterator[tuple[str | int
     for key, leaf in fingerprint.flatten_config(input_config):
         for value in leaf if isinstance(leaf, list) else [leaf]:
             if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value:
-                for path in inputs.match_data_files(value) if key == "data.path" else [Path(value)]:
+                is_pattern = key in [f"data.{name}" for name in inputs.DATA_FILE_KEYS]
+                for path in inputs.match_data_files(value, key) if is_pattern else [Path(value)]:
                     yield from _identify_files_below(path)
 
 

@@ -3,10 +3,13 @@
 The child is forked from the server that later forks the runs, so the first run finds torch imported.
 """
 
+import io
 import signal
+import sys
+import threading
 import traceback
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -14,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
-from attnlab.errors import InvalidConfig
+from attnlab.errors import InvalidConfig, escape_unprintable
 from attnlab.store.guards import inputs
 from attnlab.store.run_schema import RunEstimate, convert_validation_error
 from attnlab.sweep.plan import check_cache
@@ -38,6 +41,7 @@ class Checker:
             InvalidConfig: The trainer cannot run the config; the message is one line.
         """
         inputs.validate_inputs(config)
+        inputs.require_data_files(config)  # before the server has imported the trainer
         answer = check_cache.load_or_run_check(
             config, self.module, lambda: self._query_child(self.module, "check", config)
         )
@@ -68,11 +72,20 @@ class Checker:
         if self._pipe is None:
             self._pipe, theirs = self._context.Pipe()
             self._process = self._context.Process(target=serve_requests, args=(theirs,))
-            self._process.start()
+            try:
+                self._process.start()
+            except EOFError as error:
+                raise InvalidConfig(
+                    f"the process that imports {self.module} ended, with the error above: check environment "
+                    "variables that torch reads, such as TORCH_LOGS"
+                ) from error
             theirs.close()
         try:
             self._pipe.send(request)
             answer: tuple[str, Any] = self._pipe.recv()
+            while answer[0] == "printed":  # by this process: the command's display may be on the terminal
+                print(escape_unprintable(answer[1]), file=sys.stderr, flush=True)
+                answer = self._pipe.recv()
             return answer
         except (EOFError, OSError) as error:
             raise RuntimeError(f"the config-checking process of {self.module} exited") from error
@@ -100,12 +113,35 @@ class Checker:
 def serve_requests(pipe: Connection) -> None:
     """Answer requests in the child until the pipe closes.
 
-    Each answer is ("found", value), ("refused", line) or ("bug", traceback).
+    Each answer is ("found", value), ("refused", line) or ("bug", traceback). Before it come the lines that
+    the request printed, each as ("printed", line).
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing the pipe
-    with suppress(EOFError, BrokenPipeError):
+    output = _SentOutput(pipe)
+    with suppress(EOFError, BrokenPipeError), redirect_stdout(output), redirect_stderr(output):
         while True:
-            pipe.send(_handle_request(*pipe.recv()))
+            answer = _handle_request(*pipe.recv())
+            with output.lock:
+                pipe.send(answer)
+
+
+class _SentOutput(io.TextIOBase):
+    """Text stream whose complete lines are sent through the pipe."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self.lock = threading.RLock()
+        self._pipe = pipe
+        self._rest = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        with self.lock:
+            *lines, self._rest = (self._rest + text).split("\n")
+            for line in lines:
+                self._pipe.send(("printed", line))
+        return len(text)
 
 
 def _get_device_override(config: Mapping[str, Any]) -> dict[str, str]:

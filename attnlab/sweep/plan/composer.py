@@ -26,7 +26,7 @@ from attnlab.sweep.plan import config_files
 from attnlab.sweep.plan.overrides import get_leaf, parse_overrides
 from attnlab.sweep.plan.trainer import get_trainer_name
 
-_OVERRIDE_LISTS = ("arm_overrides", "size_overrides")
+_OVERRIDE_LISTS = ("overrides", "arm_overrides", "size_overrides")
 _UNRESOLVED_KEYS = ("hydra", *_OVERRIDE_LISTS)
 # groups whose options are no part of a variant
 _NON_AXIS_GROUPS = ("experiment", "tuned", "ladder", "logger", "callbacks", "trainer")
@@ -40,6 +40,7 @@ _KNOWN_KEYS = {
     "protocol",
     "id",
 }
+PRESET_GROUP = "preset"
 _WHOLE_REFERENCE = re.compile(r"\$\{([\w.]+)\}")  # a value that is exactly the value of another key
 # a relative reference, or one whose target name is itself interpolated
 _INDIRECT_REFERENCE = re.compile(r"\$\{\.|\$\{[\w.]*\$\{|\boc\.(?!env)")
@@ -201,6 +202,37 @@ class Composer:
                 raise InvalidConfig(
                     f"{override.input_line} applies to attention, but model={preset} has none: leave it out"
                 )
+
+    def reject_options_hidden_by_preset(self, composed: ComposedConfig, lines: Sequence[str]) -> None:
+        """Check that no line selects an option of a group whose keys the preset sets.
+
+        The preset's keys are merged last, so a part of the option would be lost without a word.
+
+        Raises:
+            InvalidConfig: A line does.
+        """
+        preset = composed.choices.get(PRESET_GROUP)
+        file = self.find_config_file(f"{PRESET_GROUP}/{preset}") if preset else None
+        if file is None:
+            return
+        preset_keys = config_files.list_keys(file, PRESET_GROUP)
+        for override in parse_overrides(lines):
+            group = override.key_or_group
+            if group == PRESET_GROUP or override.is_sweep_override() or not self._is_group(group):
+                continue
+            files = [file for folder in self.folders for file in sorted((folder / group).glob("*.yaml"))]
+            option_keys = {
+                key
+                for file in files
+                if file.stem == override.value() or config_files.is_global(file)
+                for key in config_files.list_keys(file, group)
+            }
+            for key in preset_keys:
+                if any(_is_same_or_nested(key, option_key) for option_key in option_keys):
+                    raise InvalidConfig(
+                        f"{override.input_line} does not apply in full: preset={preset} sets {key}; set "
+                        f"single keys in place of {group}, or leave the preset out"
+                    )
 
     def _is_group(self, name: str) -> bool:
         if name not in self._groups:

@@ -22,10 +22,11 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-from attnlab.config import describe_option_conflict
+from attnlab.config import describe_option_conflict, expand_home
 from attnlab.errors import InvalidConfig
 from attnlab.store import experiment_files
 from attnlab.store.atomic_files import describe_special_file
+from attnlab.store.fingerprint import flatten_config
 
 SCHEME = "attnlab"
 _HEADER_LENGTH = 512  # characters that Hydra searches for a package header
@@ -89,7 +90,16 @@ class _CachedYamlSource(ConfigSource):
             raise InvalidConfig(f"{file}: invalid YAML: {' '.join(str(error).split())}") from error
         content = OmegaConf.to_container(config)
         _reject_option_lists(content.get("defaults") if isinstance(content, dict) else None, file)
-        return header, config
+        expanded = _expand_homes(content)
+        return header, config if expanded == content else OmegaConf.create(expanded)
+
+
+def _expand_homes(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _expand_homes(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_expand_homes(value) for value in node]
+    return expand_home(node) if isinstance(node, str) else node
 
 
 class _ConfigFolderPlugin(SearchPathPlugin):
@@ -148,6 +158,18 @@ def load_content(file: Path) -> dict[str, Any]:
         if isinstance(content, dict)
         else {}
     )
+
+
+def is_global(file: Path) -> bool:
+    """Whether the keys of a group's option start at the top level."""
+    return _CachedYamlSource.load_file(str(file), *_get_file_version(file))[0].get("package") == "_global_"
+
+
+def list_keys(file: Path, group: str) -> list[str]:
+    """List the dotted keys that a group's option sets, other than to null."""
+    content = load_content(file)
+    keys = flatten_config(content if is_global(file) else {group.replace("/", "."): content})
+    return [key for key, value in keys if value is not None and value != {}]
 
 
 def _get_file_version(file: Path) -> tuple[int, ...]:

@@ -17,12 +17,19 @@ from attnlab.store.experiment_schema import (
     AMOUNT_KEYS,
     Claim,
     Experiment,
+    SweptGrid,
     validate_answer_template,
 )
 from attnlab.store.run_schema import FrozenModel, convert_validation_error
 from attnlab.sweep.plan import budget_matching
 from attnlab.sweep.plan.compute_calibration import margin_validation
-from attnlab.sweep.plan.overrides import EXECUTION_GROUPS, index_by_key
+from attnlab.sweep.plan.overrides import (
+    EXECUTION_GROUPS,
+    get_root_key,
+    index_by_key,
+    parse_overrides,
+    reject_duplicate_keys,
+)
 from attnlab.sweep.plan.validate_claims import is_about_arms
 
 _REQUIRED_KEYS = tuple(  # arms and seeds have error messages of their own
@@ -31,8 +38,11 @@ _REQUIRED_KEYS = tuple(  # arms and seeds have error messages of their own
     if field.is_required() and key not in ("arms", "seeds")
 )
 
+# keys that an experiment file sets as keys of its own, not in its overrides; size and ladder are groups too
+_FILE_KEYS = {*Experiment.model_fields, "experiment", "seed"} - {"size", "ladder"}
+
 _NAME_PATTERN = re.compile(r"\w[\w.-]{0,199}")  # a valid folder name on any file system
-_MAX_NAME_LENGTH = 100  # characters of a name that is derived from swept keys
+_MAX_NAME_LENGTH = 60  # characters of a name that is derived from swept keys
 _CLAIM_EXAMPLE = "{says: ..., arm: ..., is: ..., threshold: ...}"
 _R = TypeVar("_R", bound=FrozenModel)
 
@@ -56,6 +66,7 @@ def complete_experiment(config: Mapping[str, Any]) -> Experiment:
                 f"{name} has no {key}: every experiment needs {', '.join(_REQUIRED_KEYS)}", (key,)
             )
     declared["name"] = name = validate_experiment_name(name)
+    _validate_names(declared, name)
     overrides = _validate_arm_overrides(declared, name)
     arms = _validate_arms(declared, overrides, name)
     seeds = _validate_seeds(declared, name)
@@ -73,8 +84,29 @@ def complete_experiment(config: Mapping[str, Any]) -> Experiment:
     return experiment
 
 
+def _validate_names(declared: Mapping[str, Any], name: str) -> None:
+    """Check that names, and lists of names, are text: the other checks look them up.
+
+    Raises:
+        InvalidConfig: A key has a list, mapping or number instead.
+    """
+    for key in ("baseline", "metric", "match", "match_by"):
+        if key in declared and not isinstance(declared[key], str):
+            raise InvalidConfig(f"{key}={declared[key]!r} of {name}: give a name, as text", (key,))
+    for key in ("arms", "unmatched", "leakage", "controlled", "metrics", "ladder_arms", "corpora"):
+        values = declared.get(key, [])
+        if not isinstance(values, list) and key != "arms":
+            raise InvalidConfig(f"{key}={values!r} of {name}: give a list of names", (key,))
+        for i, value in enumerate(values if isinstance(values, list) else []):
+            if not isinstance(value, str):
+                raise InvalidConfig(f"{key} of {name} lists {value!r}: list names, as text", (key, i))
+
+
 def make_exploratory_experiment(
-    config: Mapping[str, Any], arms: Mapping[str, list[str]], seeds: Sequence[int] | None
+    config: Mapping[str, Any],
+    arms: Mapping[str, list[str]],
+    grid: SweptGrid,
+    seeds: Sequence[int] | None,
 ) -> Experiment:
     """Make the experiment of a command that sweeps keys and names no experiment.
 
@@ -82,21 +114,12 @@ def make_exploratory_experiment(
     the 0 in its place is never read.
     """
     baseline = next(iter(arms))
-    lines = [line for overrides in arms.values() for line in overrides]
-    values = dict[str, list[str]]()
-    for line in dict.fromkeys(lines):
-        key, _, value = line.lstrip("+").partition("=")
-        values.setdefault(key, []).append(value)
-    suffix = "-".join(
-        "_".join([key.rpartition(".")[2], *swept_values]) for key, swept_values in values.items()
-    )
-    name = "sweep_" + re.sub(r"[^\w.-]+", "_", suffix)
-    if name != f"sweep_{suffix}" or len(name) > _MAX_NAME_LENGTH:
-        name = f"{name[:_MAX_NAME_LENGTH]}-{fingerprint.compute_digest(values, 8)}"
-    experiment_seeds = seeds if seeds is not None else [require_integer(config.get("seed", 0), "seed")]
+    *others, last = grid.axes
+    axes = " and ".join(filter(None, [", ".join(others), last]))
+    experiment_seeds = seeds if seeds is not None else [require_seed(config.get("seed", 0), "seed")]
     return Experiment(
-        name=name,
-        question=f"What is the effect of {' and '.join(values)}? The baseline is the first arm, {baseline}.",
+        name=_name_sweep(grid),
+        question=f"What is the effect of {axes}? The baseline is the first arm, {baseline}.",
         size=config.get("size"),
         arms=list(arms),
         arm_overrides=dict(arms),
@@ -108,13 +131,22 @@ def make_exploratory_experiment(
     )
 
 
+def _name_sweep(grid: SweptGrid) -> str:
+    """Return the names of the axes as one name: `heads_x_position`, or `sweep_heads` for one axis."""
+    names = list(grid.short_names.values())
+    name = re.sub(r"[^\w.-]+", "_", "_x_".join(names) if len(names) > 1 else f"sweep_{names[0]}")
+    if len(name) > _MAX_NAME_LENGTH:
+        name = f"{name[:_MAX_NAME_LENGTH]}-{fingerprint.compute_digest(names, 8)}"
+    return name
+
+
 def reject_experiment_keys(base: Mapping[str, Any]) -> None:
     """Check that no key is set that only an experiment may have.
 
     Raises:
         InvalidConfig: One is set.
     """
-    for key in ("seeds", "looks", "compute_calibration", "tune", "corpora", "ladder", "leakage"):
+    for key in ("seeds", "looks", "compute_calibration", "tune", "corpora", "ladder", "leakage", "overrides"):
         if base.get(key) is not None:
             hint = "add +experiment=NAME, or set seed=0,1" if key == "seeds" else "add +experiment=NAME"
             value = "..." if key == "ladder" else base[key]
@@ -130,7 +162,7 @@ def _validate_seeds(declared: Mapping[str, Any], name: str) -> list[int]:
         return list(range(final))
     if not isinstance(seeds, list) or not seeds:
         raise InvalidConfig(f"{name} has no seeds: set seeds=[0,1,2], or seed=0,1,2", ("seeds",))
-    all_seeds = list(require_unique_seeds([require_integer(seed, "seeds") for seed in seeds]))
+    all_seeds = list(require_unique_seeds([require_seed(seed, "seeds") for seed in seeds]))
     if final is not None and len(all_seeds) < final:
         raise InvalidConfig(
             f"looks={looks} of {name}: the last interim analysis needs {final} seeds, but seeds "
@@ -217,6 +249,46 @@ def _validate_arm_overrides(declared: Mapping[str, Any], name: str) -> dict[str,
     return {arm: list(lines or []) for arm, lines in overrides.items()}
 
 
+def validate_common_overrides(lines: Any) -> list[str]:
+    """Return the overrides of all arms, which are applied before the experiment is read.
+
+    Raises:
+        InvalidConfig: They are no overrides, or set a key that belongs elsewhere.
+    """
+    if lines is None:
+        return []
+    if not (isinstance(lines, list) and all(isinstance(line, str) for line in lines)):
+        raise InvalidConfig(
+            f"overrides={lines!r}: give a list of overrides, as in [data=text, data.path=book.txt]",
+            ("overrides",),
+        )
+    for i, line in enumerate(lines):
+        try:
+            [override] = parse_overrides([line])
+        except OverrideParseException as error:
+            raise InvalidConfig(
+                f"overrides: {error.override}: not an override: write key=value", ("overrides", i)
+            ) from error
+        key = override.key_or_group
+        if get_root_key(key) in EXECUTION_GROUPS:
+            raise InvalidConfig(
+                f"overrides: {line}: execution settings are no part of an experiment; "
+                "set it on the command line",
+                ("overrides", i),
+            )
+        if override.is_sweep_override():
+            raise InvalidConfig(
+                f"overrides: {line}: gives several values; give one, or list the values as arms",
+                ("overrides", i),
+            )
+        if key in _FILE_KEYS:
+            raise InvalidConfig(
+                f"overrides: {line}: the experiment file sets {key} as a key of its own", ("overrides", i)
+            )
+    reject_duplicate_keys(parse_overrides(lines), can_sweep=False)
+    return list(lines)
+
+
 def _validate_arms(declared: Mapping[str, Any], overrides: Mapping[str, list[str]], name: str) -> list[str]:
     """Return the names of the arms to compare.
 
@@ -242,11 +314,12 @@ def _validate_arms(declared: Mapping[str, Any], overrides: Mapping[str, list[str
         key_path = ("arm_overrides", arm)
         try:
             line_by_key = index_by_key(overrides[arm])
+            reject_duplicate_keys(parse_overrides(overrides[arm]), can_sweep=False)
         except OverrideParseException as error:
             line = f"{error.override}: not an override: write key=value"
             raise InvalidConfig(f"arm {arm} of {name}: {line}", key_path) from error
         for key, line in line_by_key.items():
-            if re.split(r"[./@]", key)[0] in EXECUTION_GROUPS:
+            if get_root_key(key) in EXECUTION_GROUPS:
                 raise InvalidConfig(
                     f"arm {arm} of {name} sets {line}: execution settings are the same for all "
                     "arms; set it on the command line",
@@ -306,8 +379,7 @@ def _validate_answer(experiment: Experiment, raw_claims: Sequence[Mapping[str, A
 def _validate_leakage_arms(declared: Mapping[str, Any], overrides: Mapping[str, Any], name: str) -> None:
     """Check that arms that see future tokens by design exist, and that none is the baseline."""
     leakage = declared.get("leakage") or []
-    # another type than a list fails in `_validate_record`
-    for i, arm in enumerate(leakage if isinstance(leakage, list) else []):
+    for i, arm in enumerate(leakage):
         if arm not in overrides:
             raise InvalidConfig(
                 f"leakage of {name}: unknown arm {arm}{format_suggestions(str(arm), overrides)}",
@@ -325,7 +397,7 @@ def _parse_claims(
     declared: Mapping[str, Any], arms: Sequence[str], overrides: Mapping[str, Any], name: str
 ) -> list[Claim]:
     """Return the claims, all of them checked, without those about an arm that is not compared."""
-    raw_claims = declared.get("claims") or []
+    raw_claims = declared.get("claims", [])
     if not isinstance(raw_claims, list):
         raise InvalidConfig(f"claims of {name}: give a list, {_CLAIM_EXAMPLE} each", ("claims",))
     for i, claim in enumerate(raw_claims):
@@ -372,7 +444,7 @@ def _validate_claim_arms(
     if not isinstance(claim, Mapping):
         raise InvalidConfig(f"a claim of {name} is {claim!r}: give {_CLAIM_EXAMPLE}", key_path)
     for key in ("arm", "against"):
-        if claim.get(key) and claim[key] not in overrides:
+        if claim.get(key) and claim[key] not in [*overrides]:  # a list has no hash
             arm = claim[key]
             raise InvalidConfig(
                 f"a claim of {name} has the unknown arm {arm}{format_suggestions(str(arm), overrides)}",
@@ -397,6 +469,13 @@ def require_integer(value: Any, key: str) -> int:
     if type(value) is not int:
         raise InvalidConfig(f"{key}: {value!r} is not an integer", (key,))
     return value
+
+
+def require_seed(value: Any, key: str) -> int:
+    """Return `value` if it is an integer from 0 to 2^63 - 1."""
+    if not 0 <= require_integer(value, key) < 2**63:
+        raise InvalidConfig(f"{key}: {value} is no seed: give an integer from 0 to 2^63 - 1", (key,))
+    return int(value)
 
 
 def require_unique_seeds(seeds: Sequence[int]) -> tuple[int, ...]:

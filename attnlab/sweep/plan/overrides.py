@@ -3,6 +3,7 @@
 `seed=0,1` and `seed=range(5)` name the seeds of one report; any other swept key multiplies the reports.
 """
 
+import decimal
 import itertools
 import math
 import re
@@ -19,6 +20,7 @@ from attnlab.errors import InvalidConfig
 
 EXECUTION_GROUPS = ("paths", "sweep", "logger", "hydra")  # how a command runs, no part of the comparison
 REPORT_NEUTRAL_GROUPS = ("experiment", "corpora", "ladder", *EXECUTION_GROUPS)  # change no report
+MAX_NESTING = 40  # levels of an override; Hydra's parser is recursive
 MAX_RUNS = 10_000  # per command; more are a mistake
 
 
@@ -34,8 +36,11 @@ def parse_overrides(lines: Sequence[str], loader: Any = None) -> list[Override]:
     """Parse override lines.
 
     Raises:
-        InvalidConfig: One gives a key an empty mapping: Hydra would merge it, and nothing would change.
+        InvalidConfig: One gives a key an empty mapping, which Hydra would merge without a change, or one is
+            nested too deeply.
     """
+    for line in lines:
+        _reject_deep_nesting(line)
     if loader is None:
         return [_parse_line(line) for line in lines]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(lines))
@@ -49,6 +54,15 @@ def _parse_line(line: str) -> Override:
     [override] = OverridesParser.create().parse_overrides([line])
     _reject_empty_mapping(override)
     return override
+
+
+def _reject_deep_nesting(line: str) -> None:
+    key, _, value = line.partition("=")
+    brackets = itertools.accumulate((c in "[{(") - (c in "]})") for c in value)
+    if key.count(".") >= MAX_NESTING or max(brackets, default=0) > MAX_NESTING:
+        raise InvalidConfig(
+            f"{line[:40]}...: nested more than {MAX_NESTING} levels deep: write it with fewer levels"
+        )
 
 
 def _reject_empty_mapping(override: Override) -> None:
@@ -69,7 +83,7 @@ def parse_command(arguments: Sequence[str], loader: Any = None) -> Command:
     seeds: tuple[int, ...] | None = None
     axes: list[list[str]] = []
     overrides = parse_overrides(arguments, loader)
-    _reject_duplicate_keys(overrides)
+    reject_duplicate_keys(overrides)
     for override in overrides:
         if override.key_or_group == "seed":
             seeds = _parse_seeds(override)
@@ -99,10 +113,11 @@ def parse_command(arguments: Sequence[str], loader: Any = None) -> Command:
     return Command(seeds, tuple(itertools.product(*axes)))
 
 
-def _reject_duplicate_keys(overrides: Sequence[Override]) -> None:
+def reject_duplicate_keys(overrides: Sequence[Override], can_sweep: bool = True) -> None:
     """Check that no key has two values, of which Hydra would silently drop the first.
 
-    Keys of `EXECUTION_GROUPS` may be repeated; the last value counts, as everywhere in Hydra.
+    Keys of `EXECUTION_GROUPS` may be repeated; the last value counts, as everywhere in Hydra. `can_sweep`:
+    whether both values could be swept instead.
 
     Raises:
         InvalidConfig: A key is set twice.
@@ -113,9 +128,8 @@ def _reject_duplicate_keys(overrides: Sequence[Override]) -> None:
         key = override.key_or_group
         if lines.setdefault(key, line) != line and key.split(".")[0] not in EXECUTION_GROUPS:
             swept = f"{key}={lines[key].partition('=')[2]},{line.partition('=')[2]}"
-            raise InvalidConfig(
-                f"{key} is set twice, {lines[key]} and {line}: remove one, or sweep both with {swept}"
-            )
+            remedy = f", or sweep both with {swept}" if can_sweep else ""
+            raise InvalidConfig(f"{key} is set twice, {lines[key]} and {line}: remove one{remedy}")
 
 
 def split_common_overrides(points: Sequence[Sequence[str]]) -> tuple[list[str], dict[str, list[str]]]:
@@ -150,9 +164,12 @@ def _limit_values(swept: Iterable[Any], override: Override) -> list[Any]:
     """Return the swept values, without iterating past `MAX_RUNS` of them.
 
     Raises:
-        InvalidConfig: There are more.
+        InvalidConfig: There are more, or a range has no end.
     """
-    values = list(itertools.islice(swept, MAX_RUNS + 1))
+    try:
+        values = list(itertools.islice(swept, MAX_RUNS + 1))
+    except decimal.InvalidOperation as error:  # range(1,nan)
+        raise InvalidConfig(f"{override.input_line}: give the range in finite numbers") from error
     if len(values) > MAX_RUNS:
         raise InvalidConfig(f"{override.input_line}: more than {MAX_RUNS} values: sweep fewer")
     return values
@@ -162,9 +179,9 @@ def _parse_seeds(override: Override) -> tuple[int, ...]:
     value: Any = override.value()
     raw_seeds = value if isinstance(value, list) else [value]
     values = _limit_values(override.sweep_iterator() if override.is_sweep_override() else raw_seeds, override)
-    if not values or any(type(seed) is not int for seed in values):
+    if not values or any(type(seed) is not int or not 0 <= seed < 2**63 for seed in values):
         raise InvalidConfig(
-            f"{override.input_line}: seeds must be integers, as in seed=0,1,2 or seed=range(5)"
+            f"{override.input_line}: seeds must be integers of at least 0, as in seed=0,1,2 or seed=range(5)"
         )
     return tuple(values)
 

@@ -14,9 +14,12 @@ from typing import Any
 from hydra.errors import HydraException
 
 from attnlab.errors import InvalidConfig
-from attnlab.store import experiment_files, fingerprint
+from attnlab.report.verdicts.budget_check import MIN_TRAINED_STEPS
+from attnlab.stats.stopping_rules import AnytimeValid, count_min_seeds
+from attnlab.store import config_groups, experiment_files, fingerprint
 from attnlab.store.experiment_files import ExperimentSource
-from attnlab.store.experiment_schema import Experiment
+from attnlab.store.experiment_schema import Experiment, SweptGrid
+from attnlab.store.guards import inputs
 from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.plan import budget_matching, experiment_validation
 from attnlab.sweep.plan.arm_cache import ArmCache
@@ -52,8 +55,9 @@ MINI_STEPS = 100  # largest number of steps of size=mini in an experiment withou
 class ComposedExperiment:
     """An experiment at one replication, with its arms.
 
-    `size` names the learning rates tuned for it. `rate_source` is the experiment at the ladder size whose
-    tuned rates this one transfers. The other fields are as in `Plan`.
+    `size` names the learning rates tuned for it; `point` has the overrides of the file and the command line.
+    `rate_source` is the experiment at the ladder size whose tuned rates this one transfers. `grid`
+    has the axes of a sweep without an experiment. The other fields are as in `Plan`.
     """
 
     experiment: Experiment
@@ -66,6 +70,7 @@ class ComposedExperiment:
     cache: ArmCache
     replication: Replication | None = None
     rate_source: "ComposedExperiment | None" = None
+    grid: SweptGrid | None = None
 
 
 @dataclass
@@ -88,6 +93,11 @@ class Plan:
     replication: Replication | None = None  # None: the corpus and size that the experiment itself names
     rate_plan: "Plan | None" = None  # the plan at the ladder size where learning rates are tuned
     composed_experiment: ComposedExperiment | None = None  # None for a single run
+
+    @property
+    def grid(self) -> SweptGrid | None:
+        """The axes of a sweep without an experiment; None for an experiment and for a single run."""
+        return self.composed_experiment.grid if self.composed_experiment else None
 
     @property
     def name(self) -> str:
@@ -138,6 +148,37 @@ class Plan:
             if self.compute_calibration and self.compute_calibration.baseline not in self.untuned_arms
             else []
         )
+
+    def describe_limits(self) -> list[str]:
+        """Describe in a line each what keeps the plan from deciding its claims: few seeds, few steps.
+
+        Anytime-valid intervals and the reason for them have a line too.
+        """
+        if self.experiment is None:
+            return []
+        lines = []
+        if self.experiment.looks == "anytime":
+            is_stated = (self.declared or {}).get("looks") == "anytime" or "looks" in index_by_key(
+                self.changed
+            )
+            reason = "" if is_stated else "seed= on the command line replaces the interim analyses: "
+            lines.append(
+                f"{reason}looks=anytime: intervals are valid after any number of seeds, and wider than those "
+                "of one analysis after all seeds (looks=null)"
+            )
+            seeds, needed = len(self.experiment.seeds), count_min_seeds(AnytimeValid())
+            if 1 < seeds < needed:
+                lines.append(f"{seeds} seeds give no 95% interval: looks=anytime needs at least {needed}")
+        trained_here = [
+            run for run in self.runs if not (run.config.get("parent") or run.config.get("measurement"))
+        ]
+        steps = [run.estimate.steps for run in trained_here]
+        if steps and all(n is not None and n < MIN_TRAINED_STEPS for n in steps):
+            lines.append(
+                f"no arm trains for {MIN_TRAINED_STEPS} steps: the report will call them UNTRAINED and "
+                "compare no losses"
+            )
+        return lines
 
     def get_max_flops(self) -> float:
         """Return the training FLOPs of the longest run."""
@@ -234,21 +275,24 @@ def compose_experiments(
         the command names no experiment.
     """
     composed = composer.compose_point(point)
-    size_lines = _get_size_overrides(composed)
-    composed = composer.compose([*size_lines, *point]) if size_lines else composed
     origin = _locate_origin(composed, composer, point, seeds)
+    file_lines = _get_file_overrides(composed, origin)
+    composed = composer.compose([*file_lines, *point]) if file_lines else composed
+    size_lines = _get_size_overrides(composed)
+    composed = composer.compose([*file_lines, *size_lines, *point]) if size_lines else composed
     base = composed.resolve_values()
     if "arms" not in base and origin.file is None:
         return [_plan_single(composed, point, seeds, composer, checker)]
+    inputs.require_data_files(base)  # before any arm is composed
     experiment_lines = [line for line in point if "experiment" in index_by_key([line])]
     other_keys = [key for line in point if line not in experiment_lines for key in index_by_key([line])]
     experiment_only = (
         composed
         if {*map(get_root_key, other_keys)} <= {*EXECUTION_GROUPS}
-        else composer.compose(experiment_lines)
+        else composer.compose([*file_lines, *experiment_lines])
     )
     declared_config = (
-        composer.compose([*size_lines, *experiment_lines])
+        composer.compose([*file_lines, *size_lines, *experiment_lines])
         if size_lines and experiment_only is not composed
         else experiment_only
     )
@@ -258,7 +302,7 @@ def compose_experiments(
     )
     base = {**apply_seeds(base, point, seeds), "name": _get_experiment_name(composed, origin)}
     composed_by_name: dict[str, ComposedExperiment] = {}
-    replications = plan_replications(base, [*size_lines, *point], declared.get("corpora"))
+    replications = plan_replications(base, [*file_lines, *size_lines, *point], declared.get("corpora"))
     # the replication where learning rates are tuned comes before those that transfer them
     for replication in sorted(replications, key=lambda each: bool(each and each.rate_source)):
         replication_keys = replication.keys if replication else {}
@@ -269,7 +313,12 @@ def compose_experiments(
                 if replication and replication.ladder
                 else select_size_overrides(experiment.size_overrides, experiment.size)
             )
-            overrides = [*(by_size or []), *(replication.overrides if replication else ()), *point]
+            overrides = [
+                *file_lines,
+                *(by_size or []),
+                *(replication.overrides if replication else ()),
+                *point,
+            ]
             cache = ArmCache(base, composer, module, experiment, overrides)
             arms = cache.load_arms()
             if arms is None:
@@ -284,7 +333,7 @@ def compose_experiments(
             {**declared, **replication_keys},
             changed,
             size=f"{experiment.size}{replication.title_suffix}" if replication else str(base.get("size")),
-            point=tuple(point),
+            point=(*file_lines, *point),
             origin=origin,
             cache=cache,
             replication=replication,
@@ -310,18 +359,47 @@ def compose_swept_experiment(
         return None
     experiment_validation.reject_experiment_keys(base)
     point, arm_overrides = split_common_overrides(sweep_command.points)
-    experiment = experiment_validation.make_exploratory_experiment(base, arm_overrides, sweep_command.seeds)
+    seeds = sweep_command.seeds
+    grid = SweptGrid.from_arms(arm_overrides)
+    experiment = experiment_validation.make_exploratory_experiment(base, arm_overrides, grid, seeds)
     cache = ArmCache(base, composer, module, experiment, point)
     arms = cache.load_arms()
     if arms is None:
-        arms = _compose_arms(experiment, point, point, composer, checker, origin)
+        rejections: dict[str, InvalidConfig] = {}
+        arms = _compose_arms(experiment, point, point, composer, checker, origin, rejections=rejections)
+        if rejections:
+            grid = _leave_out_cells(grid, rejections)
+            arm_overrides = {arm: lines for arm, lines in arm_overrides.items() if arm in arms}
+            experiment = experiment_validation.make_exploratory_experiment(base, arm_overrides, grid, seeds)
+            cache = ArmCache(base, composer, None, experiment, point)  # it has no place for rejections
         validate_against_estimates(experiment, [], {name: arm.estimate for name, arm in arms.items()})
     defaults = composer.compose([])
     values = defaults.raw_config | defaults.resolve_values() | {"seeds": [base.get("seed")]}
-    changed = find_changes(point, sweep_command.seeds, defaults.choices, values)
+    changed = find_changes(point, seeds, defaults.choices, values)
     return ComposedExperiment(
-        experiment, arms, None, changed, str(base.get("size")), tuple(point), origin, cache
+        experiment,
+        arms,
+        None,
+        (*grid.swept_overrides, *changed),
+        str(base.get("size")),
+        tuple(point),
+        origin,
+        cache,
+        grid=grid,
     )
+
+
+def _leave_out_cells(grid: SweptGrid, rejections: Mapping[str, InvalidConfig]) -> SweptGrid:
+    """Return the grid with the reasons of its rejected combinations.
+
+    Raises:
+        InvalidConfig: A combination is rejected and one of its options has no valid combination at all.
+    """
+    reasons = {arm: str(error).removeprefix(f"arm {arm}: ") for arm, error in rejections.items()}
+    grid = grid.model_copy(update={"rejected": reasons})
+    if arm := grid.find_rejected_option():
+        raise rejections[arm]
+    return grid
 
 
 def resolve_plans(
@@ -388,13 +466,26 @@ def _plan_single(
     run_seeds = (
         tuple(seeds)
         if seeds is not None
-        else (experiment_validation.require_integer(base.get("seed", 0), "seed"),)
+        else (experiment_validation.require_seed(base.get("seed", 0), "seed"),)
     )
     run_seeds = experiment_validation.require_unique_seeds(run_seeds)
     composer.reject_unused_attention_overrides(composed, point)
+    composer.reject_options_hidden_by_preset(composed, point)
     return Plan(
         None, check_arm(SINGLE_RUN_NAME, composed, point, run_seeds[0], checker).make_run_configs(run_seeds)
     )
+
+
+def _get_file_overrides(composed: ComposedConfig, origin: ExperimentSource) -> list[str]:
+    """Return the overrides of all arms in an experiment file.
+
+    Raises:
+        InvalidConfig: They are no overrides, or set a key that the file sets elsewhere.
+    """
+    try:
+        return experiment_validation.validate_common_overrides(composed.raw_config.get("overrides"))
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{origin.format_key_location(error.key_path)}{error}") from error
 
 
 def _get_size_overrides(composed: ComposedConfig) -> list[str]:
@@ -455,8 +546,12 @@ def _compose_arms(
     checker: Checker,
     origin: ExperimentSource,
     replication: Replication | None = None,
+    rejections: dict[str, InvalidConfig] | None = None,
 ) -> dict[str, Arm]:
-    """Compose each arm from these overrides and its own, check it and match its budget."""
+    """Compose each arm from these overrides and its own, check it and match its budget.
+
+    With `rejections`, an arm that cannot be trained is left out, and its error added to them.
+    """
     figure = budget_matching.RESOURCE_ALIASES.get(experiment.match)
     arms: dict[str, Arm] = {}
     # the baseline comes first: it sets what the others are matched to
@@ -480,11 +575,22 @@ def _compose_arms(
             target = (match_key, figure, arms[experiment.baseline].estimate.get(figure))
         try:
             composer.reject_unused_attention_overrides(composed, arm_lines)
+            composer.reject_options_hidden_by_preset(composed, [*overrides, *arm_lines])
             seed = experiment.seeds[0]
             arms[name] = check_arm(name, composed, [*overrides, *arm_lines], seed, checker, target=target)
         except ValueError as error:
             prefix = replication.error_prefix if replication else ""
-            raise InvalidConfig(
+            invalid = InvalidConfig(
                 f"{prefix}arm {name}: {error}", locate_invalid_key(str(error), name, arm_lines)
-            ) from error
+            )
+            if rejections is None:
+                raise invalid from error
+            rejections[name] = invalid
     return arms
+
+
+def format_head_count_warning(plans: Sequence[Plan]) -> str | None:
+    """Return one warning about the widths and heads of all runs of a command; None if there is none."""
+    return config_groups.format_head_count_warning(
+        run.config.get("model") or {} for plan in plans for run in plan.all_runs
+    )

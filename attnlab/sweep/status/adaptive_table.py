@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, JustifyMethod
 from rich.table import Table
 from rich.text import Text
@@ -63,7 +64,10 @@ class AdaptiveTable:
         for heading in columns:
             no_wrap = not fold_cells and heading not in self.wrapped_columns
             justify: JustifyMethod = "right" if self.headings[heading] == "right" else "left"
-            table.add_column(heading, justify=justify, no_wrap=no_wrap, overflow="fold")
+            # rich measures a cell as wide as its longest word, even in a column without line breaks
+            widths = [cell_len(cell) for cell in (heading, *(row[heading] for row in self.rows))]
+            min_width = max(widths) if no_wrap else None
+            table.add_column(heading, justify=justify, no_wrap=no_wrap, min_width=min_width, overflow="fold")
         for row in self.rows:
             table.add_row(*(Text(row[heading]) for heading in columns))
         return table

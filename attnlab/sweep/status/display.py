@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,10 @@ from rich.live import Live
 
 from attnlab.errors import InvalidConfig, escape_unprintable, format_suggestions
 from attnlab.store import config_groups
-from attnlab.store.run_schema import RunConfig
-from attnlab.sweep.execute import worker_slots
-from attnlab.sweep.execute.progress import format_duration
-from attnlab.sweep.execute.time_estimate import UNKNOWN
+from attnlab.sweep.execute.progress import WorkLeft, format_duration
 from attnlab.sweep.plan.compute_calibration.compute_calibration import describe_calibration
-from attnlab.sweep.plan.plan import Plan
-from attnlab.sweep.status import interim_status, run_table
+from attnlab.sweep.plan.plan import Plan, format_head_count_warning
+from attnlab.sweep.status import interim_status, run_table, work_left
 from attnlab.sweep.status.forecast import Forecast, forecast_runs
 from attnlab.sweep.status.margin_seeds import describe_margin_seeds
 from attnlab.sweep.status.plan_json import build_plan_json
@@ -53,31 +51,36 @@ def show_plans(
     if not console.is_terminal:
         console.width = 200  # for untruncated lines in a file
     if view.endswith("_json"):
-        if view == "plan_json":
-            parts = [build_plan_json(*forecast) for forecast in _forecast_plans(plans, root, settings)]
-        else:
-            parts = [
-                build_plan_json(
-                    plan,
-                    interim_status.load_plan_states(plan, root, check_weights=True),
-                    {},
-                    interim_status.describe_claim_standings(plan, root),
-                )
-                for plan in plans
-            ]
+        views = (
+            _forecast_plans(plans, root, settings)
+            if view == "plan_json"
+            else _load_status(plans, root, settings)
+        )
+        parts = [
+            build_plan_json(
+                each.plan,
+                each.run_states,
+                each.forecasts if view == "plan_json" else {},
+                each.work,
+                each.lines,
+            )
+            for each in views
+        ]
         print(json.dumps(parts, indent=1, ensure_ascii=False))
         return
     if view == "watch" and console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             while _has_unfinished_runs(plans := _extend_plans(plans, root, extend), root):
-                live.update(_render_status(plans, root), refresh=True)
+                live.update(_render_status(plans, root, settings), refresh=True)
                 time.sleep(1)
-            live.update(_render_status(plans, root), refresh=True)
+            live.update(_render_status(plans, root, settings), refresh=True)
         return
     while view == "watch" and _has_unfinished_runs(plans := _extend_plans(plans, root, extend), root):
-        console.print(_render_status(plans, root))
+        console.print(_render_status(plans, root, settings))
         time.sleep(15)
-    console.print(_render_plans(plans, root, settings) if view == "plan" else _render_status(plans, root))
+    console.print(
+        _render_plans(plans, root, settings) if view == "plan" else _render_status(plans, root, settings)
+    )
 
 
 def _has_unfinished_runs(plans: Sequence[Plan], root: Path) -> bool:
@@ -108,44 +111,53 @@ def _list_run_ids(plans: Sequence[Plan]) -> list[str]:
     return [run.id for plan in plans for run in plan.all_runs]
 
 
+@dataclass(frozen=True)
+class _PlanView:
+    """A plan with its runs' states and forecasts, the work left, and notes about the plan as a whole."""
+
+    plan: Plan
+    run_states: Mapping[str, RunState]
+    forecasts: Mapping[str, Forecast]
+    work: WorkLeft
+    lines: list[str]
+
+
+def _describe_total(views: Sequence[_PlanView], root: Path, settings: Mapping[str, Any]) -> list[str]:
+    """Describe the work left for several plans together, which may share runs."""
+    if len(views) < 2:
+        return []
+    plans, states = [view.plan for view in views], [view.run_states for view in views]
+    forecasts = [view.forecasts for view in views]
+    work = work_left.count_work_left(plans, root, settings, states, forecasts)
+    return [f"total: {_describe_work(work)}"]
+
+
 def _render_plans(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Group:
     parts: list[Any] = []
-    plan_forecasts = [*_forecast_plans(plans, root, settings)]
-    for plan, run_states, forecasts, lines in plan_forecasts:
-        by_arm = len(plan.all_runs) > run_table.SCREEN_ROWS
-        parts += [run_table.build_run_table(plan, run_states, forecasts, by_arm=by_arm), *lines]
-    if len(plan_forecasts) > 1:
-        runs = {run.id: run for plan in plans for run in plan.all_runs}  # plans may share runs
-        states = {id: state for _, states, _, _ in plan_forecasts for id, state in states.items()}
-        times = {id: forecast for _, _, forecasts, _ in plan_forecasts for id, forecast in forecasts.items()}
-        due_runs = [run for run in runs.values() if states[run.id].status in UNFINISHED_STATES]
-        open_runs = [
-            run
-            for run in runs.values()
-            if states[run.id].status in (*UNFINISHED_STATES, interim_status.LATER)
-        ]
-        n_slots = _count_slots([*runs.values()], settings)
-        due_time, open_time = (
-            _format_time_left(part, states, times, n_slots) for part in (due_runs, open_runs)
-        )
-        minimum = f"total: {len(due_runs)} to train now, {due_time}"
-        maximum = f" ... {len(open_runs)} with all planned seeds, {open_time}"
-        parts += [minimum + maximum * (len(open_runs) > len(due_runs))] if open_runs else []
-    return Group(*parts)
+    views = [*_forecast_plans(plans, root, settings)]
+    for view in views:
+        by_arm = len(view.plan.all_runs) > run_table.SCREEN_ROWS
+        table = run_table.build_run_table(view.plan, view.run_states, view.forecasts, by_arm=by_arm)
+        parts += [table, *view.lines, _describe_cost(view.work, view.forecasts.values())]
+        parts.append(_describe_work(view.work))
+    return Group(*parts, *_describe_total(views, root, settings))
 
 
-def _forecast_plans(
-    plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]
-) -> Iterator[tuple[Plan, dict[str, RunState], dict[str, Forecast], list[str]]]:
-    """Yield each plan with its run states, its forecasts and notes about the plan as a whole."""
+def _forecast_plans(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Iterator[_PlanView]:
+    """Yield the view of each plan for `plan`."""
     finished = load_finished_results(root)
     by_id = {record.id: record for record in finished}
+    head_count_warning = format_head_count_warning(plans)
     for plan in plans:
         run_states = interim_status.load_plan_states(plan, root)
         forecasts = forecast_runs(plan, run_states, finished, root)
         lines = [
             f"{arm}: the learning rate is tuned first; the run ids depend on it" for arm in plan.untuned_arms
         ]
+        lines += plan.describe_limits()
+        lines += map(escape_unprintable, plan.grid.describe_rejections() if plan.grid else ())
+        if head_count_warning and plan is plans[-1]:  # about all plans together
+            lines.append(escape_unprintable(head_count_warning))
         if warning := config_groups.format_repetition_warning(
             {arm: runs[0].estimate.epochs for arm, runs in plan.group_runs_by_arm().items()}
         ):
@@ -158,34 +170,27 @@ def _forecast_plans(
             else []
         )
         lines += describe_margin_seeds(plan, by_id) if plan.experiment else []
-        lines.append(_describe_cost(plan.all_runs, run_states, forecasts, settings))
-        lines += _describe_interim_range(plan, run_states, forecasts, settings)
-        yield plan, run_states, forecasts, lines
+        work = work_left.count_work_left([plan], root, settings, [run_states], [forecasts])
+        yield _PlanView(plan, run_states, forecasts, work, lines)
 
 
-def _render_status(plans: Sequence[Plan], root: Path) -> Group:
-    parts: list[Any] = []
+def _load_status(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Iterator[_PlanView]:
+    """Yield the view of each plan for `status`, whose states include the weights."""
+    finished = load_finished_results(root)
     for plan in plans:
         run_states = interim_status.load_plan_states(plan, root, check_weights=True)
-        fractions = [
-            state.fraction_done
-            for state in run_states.values()
-            if state.status not in interim_status.IDLE_STATES
-        ]
-        by_now = " (runs needed now)" if len(fractions) < len(run_states) else ""
-        counts = run_table.format_state_counts([*run_states.values()])
-        line = f"{counts}; {sum(fractions) / len(fractions):.0%} of the work done{by_now}"
-        if unfinished := [run for run in plan.all_runs if run_states[run.id].status in UNFINISHED_STATES]:
-            seconds = _estimate_seconds_left(
-                unfinished, run_states, forecast_runs(plan, run_states, load_finished_results(root), root)
-            )
-            time_left = (
-                f"time left {UNKNOWN}"
-                if seconds is None
-                else f"about {format_duration(seconds)} of slot time left"
-            )
-            line = f"{line}, {time_left}"
-        parts.append(line)
+        forecasts = forecast_runs(plan, run_states, finished, root)
+        work = work_left.count_work_left([plan], root, settings, [run_states], [forecasts])
+        lines = interim_status.describe_claim_standings(plan, root)
+        yield _PlanView(plan, run_states, forecasts, work, lines)
+
+
+def _render_status(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> Group:
+    parts: list[Any] = []
+    views = [*_load_status(plans, root, settings)]
+    for view in views:
+        plan, run_states = view.plan, view.run_states
+        parts += [_describe_work(view.work), run_table.format_state_counts([*run_states.values()])]
         by_arm = len(plan.all_runs) > run_table.SCREEN_ROWS
         parts.append(run_table.build_run_table(plan, run_states, None, by_arm=by_arm))
         parts += run_table.describe_failures(plan, run_states) if by_arm else []
@@ -193,12 +198,12 @@ def _render_status(plans: Sequence[Plan], root: Path) -> Group:
             f"{arm}: {plan.tuning.explain_missing_rate(arm)}" for arm in plan.untuned_arms if plan.tuning
         ]
         parts += _describe_tuning(plan)
-        parts += map(escape_unprintable, interim_status.describe_claim_standings(plan, root))
+        parts += map(escape_unprintable, view.lines)
         if plan.compute_calibration and plan.experiment:
             parts += describe_calibration(
                 plan.experiment, plan.compute_calibration, interim_status.create_result_lookup(root)
             )
-    return Group(*parts)
+    return Group(*parts, *_describe_total(views, root, settings))
 
 
 def _describe_tuning(plan: Plan) -> list[str]:
@@ -219,92 +224,27 @@ def _describe_tuning(plan: Plan) -> list[str]:
     return [line]
 
 
-def _describe_cost(
-    runs: Sequence[RunConfig],
-    run_states: Mapping[str, RunState],
-    forecasts: Mapping[str, Forecast],
-    settings: Mapping[str, Any],
-) -> str:
-    unfinished = [run for run in runs if run_states[run.id].status in UNFINISHED_STATES]
-    done = sum(state.status == "done" for state in run_states.values())
-    idle = sum(state.status in interim_status.IDLE_STATES for state in run_states.values())
-    n_slots = _count_slots(runs, settings)
-    failed = len(run_states) - len(unfinished) - done - idle
-    text = f"{len(unfinished)} to train{' now' if idle else ''}, {done} done" + (
-        f", {failed} failed" if failed else ""
-    )
-    if unfinished:
-        text += f": {_format_time_left(unfinished, run_states, forecasts, n_slots)}"
-        if (seconds := _estimate_seconds_left(unfinished, run_states, forecasts)) is not None:
-            text += f", {format_duration(seconds)} of slot time"
-        if any(forecasts[run.id].is_guess for run in unfinished):
+def _describe_work(work: WorkLeft) -> str:
+    """Describe the work left, and the slots that its times assume."""
+    text = work.describe_with_time()
+    return f"{text} on {work.n_slots} slots" if work.seconds else text
+
+
+def _describe_cost(work: WorkLeft, forecasts: Collection[Forecast]) -> str:
+    """Describe how all runs of a plan add up, and the slot time of those to train now."""
+    n_done = work.n_ended - work.n_failed
+    text = f"{work.n_left} to train{' now' if work.may_grow else ''}, {n_done} done"
+    text += f", {work.n_failed} failed" if work.n_failed else ""
+    text += f", {work.n_possible} later" if work.n_possible else ""
+    n_unneeded = len(forecasts) - work.n_required - work.n_possible
+    text += f", {n_unneeded} not needed" if n_unneeded else ""
+    if work.n_left and work.slot_seconds is not None:
+        text += f": {format_duration(work.slot_seconds)} of slot time"
+        if any(forecast.is_guess for forecast in forecasts):
             text += (
                 " (~ marks estimates from the FLOPs of other runs, because no run of the arm has finished)"
             )
     return text
-
-
-def _describe_interim_range(
-    plan: Plan,
-    run_states: Mapping[str, RunState],
-    forecasts: Mapping[str, Forecast],
-    settings: Mapping[str, Any],
-) -> list[str]:
-    """Describe the remaining runs and time, from the next interim analysis to all planned seeds."""
-    if not (counts := interim_status.list_analysis_seeds(plan)):
-        return []
-    due_runs = [run for run in plan.runs if run_states[run.id].status in UNFINISHED_STATES]
-    open_runs = [
-        run for run in plan.runs if run_states[run.id].status in (*UNFINISHED_STATES, interim_status.LATER)
-    ]
-    if not open_runs:
-        return ["no claim is pending"]
-    n_slots = _count_slots(plan.runs, settings)
-    minimum, maximum = (
-        f"{len(runs)} more runs, {_format_time_left(runs, run_states, forecasts, n_slots)}"
-        for runs in (due_runs, open_runs)
-    )
-    return [
-        f"interim analyses at {', '.join(map(str, counts))} seeds: {minimum} (next interim analysis) "
-        f"... {maximum} (all planned seeds)"
-    ]
-
-
-def _format_time_left(
-    runs: Sequence[RunConfig],
-    run_states: Mapping[str, RunState],
-    forecasts: Mapping[str, Forecast],
-    n_slots: int,
-) -> str:
-    """Format the time that the rest of `runs` takes on `n_slots` slots."""
-    seconds = _estimate_seconds_left(runs, run_states, forecasts)
-    if seconds is None:
-        return f"time {UNKNOWN}"
-    busy_slots = max(1, min(n_slots, len(runs)))
-    return f"about {format_duration(seconds / busy_slots)} on {n_slots} slots"
-
-
-def _estimate_seconds_left(
-    runs: Sequence[RunConfig], run_states: Mapping[str, RunState], forecasts: Mapping[str, Forecast]
-) -> float | None:
-    """Estimate the remaining slot-seconds of `runs`; None if no run's time is known.
-
-    Runs with an unknown time count as the mean of the others.
-    """
-    if not runs:
-        return 0.0
-    seconds_left = [
-        (1 - run_states[run.id].fraction_done) * seconds
-        for run in runs
-        if (seconds := forecasts[run.id].seconds) is not None
-    ]
-    return sum(seconds_left) * len(runs) / len(seconds_left) if seconds_left else None
-
-
-def _count_slots(runs: Sequence[RunConfig], settings: Mapping[str, Any]) -> int:
-    kind = runs[0].estimate.device_kind
-    slots_per_gpu = settings.get("slots_per_gpu", 1)
-    return len(worker_slots.list_worker_slots(kind, settings.get("slots"), slots_per_gpu))
 
 
 def _describe_memory_warning(
@@ -315,7 +255,9 @@ def _describe_memory_warning(
     required_bytes = forecasts[run.id].peak_bytes or 0
     device_bytes = run.estimate.device_memory_bytes
     on_cpu = run.estimate.device_kind == "cpu"
-    n_sharing = _count_slots(plan.all_runs, settings) if on_cpu else int(settings.get("slots_per_gpu", 1))
+    n_sharing = (
+        work_left.count_slots(plan.all_runs, settings) if on_cpu else int(settings.get("slots_per_gpu", 1))
+    )
     n_concurrent = min(n_sharing, len(plan.all_runs))
     if device_bytes is None or required_bytes * n_concurrent <= device_bytes:
         return []

@@ -10,6 +10,8 @@ from attnlab.sweep.execute.time_estimate import TimeEstimate
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.states import RunState
 
+_THROUGHPUT = "train_tokens_per_s"  # attnlab.measure.resources.THROUGHPUT, which would import torch
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -39,17 +41,30 @@ def forecast_runs(
         if record.seconds is None or record.estimate.device_kind != kind:
             continue
         arm = arms.get(record.id)
-        estimate.add_finished_run(arm, record.estimate.training_flops, record.seconds)
+        estimate.add_finished_run(
+            arm,
+            record.estimate.training_flops,
+            record.seconds,
+            record.estimate.steps,
+            _compute_step_seconds(record),
+        )
         peak = record.memory.get("peak_cuda_bytes") or record.memory.get("peak_rss_bytes")
         if arm and peak:
             peaks[arm] = max(peaks.get(arm, 0), int(peak))
     for run in plan.all_runs:
         if run_states[run.id].status == "running":
             progress = run_directories.read_progress(root / run.id)
-            estimate.add_timed_steps(run.id, run.estimate.training_flops, progress)
+            estimate.add_timed_steps(run.id, run.arm, run.estimate.training_flops, progress)
     forecasts = {}
     for run in plan.all_runs:
-        seconds = estimate.estimate_seconds(run.arm, run.estimate.training_flops)
+        seconds = estimate.estimate_seconds(run.arm, run.estimate.training_flops, run.estimate.steps)
         is_guess = seconds is not None and not estimate.has_finished_runs(run.arm)
         forecasts[run.id] = Forecast(seconds, peaks.get(run.arm, run.estimate.memory_bytes), is_guess)
     return forecasts
+
+
+def _compute_step_seconds(record: RunResult) -> float | None:
+    """Compute the seconds of a training step from the training throughput; None if it was not measured."""
+    tokens_per_s = record.speed.get(_THROUGHPUT)
+    steps, tokens = record.estimate.steps, record.estimate.tokens
+    return tokens / steps / tokens_per_s if steps and tokens and tokens_per_s else None

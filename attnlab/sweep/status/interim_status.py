@@ -99,6 +99,32 @@ def load_plan_states(plan: Plan, root: Path, check_weights: bool = False) -> dic
     return run_states | {id: state for id, state in idle.items() if run_states[id].status == "to train"}
 
 
+def list_certain_ids(plan: Plan, root: Path) -> set[str]:
+    """List the ids of the runs that are certain to be needed by now.
+
+    These are the runs of tuning, of the compute calibration and of the current interim analysis, even if they
+    can start only after the others. They exclude a comparison whose margin stays unknown.
+    """
+    earlier = [*plan.tuning_runs, *(plan.compute_calibration.runs if plan.compute_calibration else ())]
+    if explain_unknown_margin(plan, root) and not any(
+        load_cached_result(root / run.id) is None for run in earlier
+    ):
+        return {run.id for run in earlier}
+    seeds = (
+        _derive_required_seeds(plan, load_claim_standings(plan, root)) if list_analysis_seeds(plan) else {}
+    )
+    return {run.id for run in [*earlier, *_select_first_seeds(plan, seeds)]}
+
+
+def list_pending_analyses(plan: Plan, root: Path) -> list[int]:
+    """List the numbers of the interim analyses that claims are waiting for, without duplicates."""
+    if not list_analysis_seeds(plan) or plan.experiment is None:
+        return []
+    if not (standings := load_claim_standings(plan, root)):
+        return [1] if plan.experiment.claims else []
+    return sorted({claim.completed_analyses + 1 for claim in standings if claim.is_pending})
+
+
 def load_claim_standings(plan: Plan, root: Path) -> list[ClaimStatus]:
     """Load or compute the standing of each claim, in preregistered order; [] while no run has ended."""
     versions = [get_file_version(root / run.id / "run.json") for run in plan.runs]
@@ -137,6 +163,23 @@ def describe_claim_standings(plan: Plan, root: Path) -> list[str]:
         f"claim {number}, {claim.says}: {_describe_standing(standing, len(counts)) if standing else untested}"
         for number, (claim, standing) in enumerate(zip(claims, standings, strict=True), 1)
     ]
+
+
+def summarize_claim_standings(plan: Plan, root: Path) -> str:
+    """Summarize the claims as in `interim analysis 2 of 6: 1 of 3 claims decided`.
+
+    The result is empty without interim analyses, and before the first one. It gives no verdicts: whether the
+    arms were trained for long enough is known once the report is written.
+    """
+    standings = load_claim_standings(plan, root) if list_analysis_seeds(plan) else []
+    number = max((claim.completed_analyses for claim in standings if claim.basis != "exact"), default=0)
+    if not number:
+        return ""
+    n_decided = sum(claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED) for claim in standings)
+    return (
+        f"interim analysis {number} of {len(list_analysis_seeds(plan))}: "
+        f"{n_decided} of {len(standings)} claims decided"
+    )
 
 
 def _describe_standing(claim: ClaimStatus, n_analyses: int) -> str:

@@ -1,16 +1,22 @@
 """JSON form of `plan` and `status`: the runs of each plan, their states and forecasts."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from attnlab.store.run_schema import RunConfig
+from attnlab.sweep.execute.progress import WorkLeft
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.forecast import Forecast
 from attnlab.sweep.status.states import RunState
 
 
 def build_plan_json(
-    plan: Plan, run_states: Mapping[str, RunState], forecasts: Mapping[str, Forecast], notes: list[str]
+    plan: Plan,
+    run_states: Mapping[str, RunState],
+    forecasts: Mapping[str, Forecast],
+    work: WorkLeft,
+    notes: list[str],
 ) -> dict[str, Any]:
     """Build the JSON object of a plan.
 
@@ -18,12 +24,14 @@ def build_plan_json(
         plan: the plan.
         run_states: run id -> state.
         forecasts: run id -> forecast; empty for `status`. Unknown seconds and bytes become null.
+        work: counts of the runs and the time left.
         notes: sentences about the plan as a whole.
     """
     statuses = [state.status for state in run_states.values()]
     return {
         "title": plan.title,
         "counts": {status: statuses.count(status) for status in dict.fromkeys(statuses)},
+        "work": asdict(work),
         "untuned": list(plan.untuned_arms),
         "notes": notes,
         "runs": [_build_run_json(run, run_states[run.id], forecasts.get(run.id)) for run in plan.all_runs],

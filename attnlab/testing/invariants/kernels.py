@@ -13,6 +13,7 @@ from torch import Tensor
 from attnlab.attention.contracts import AttentionInputs, AttentionOutput, Capabilities, Unsupported
 from attnlab.attention.epilogue import Sinks
 from attnlab.attention.kernels.eager import eager
+from attnlab.attention.kernels.masking import make_batch_head_indices
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data_masks import make_padding_mask
 from attnlab.testing.invariants.variant import MAX_LENGTH, Variant, assert_close
@@ -46,6 +47,7 @@ def compute_reference_attention(inputs: AttentionInputs) -> AttentionOutput:
     """Compute softmax(score(scale q·k)) v over the visible keys; query head h reads KV head h // (H // G)."""
     q, k, v = inputs[:3]
     (B, H, T, _), (G, S) = q.shape, k.shape[1:3]
+    mapped = None if inputs.score_map is None else _map_scores(inputs)
     outs = []
     lses = []
     maps = []
@@ -59,7 +61,7 @@ def compute_reference_attention(inputs: AttentionInputs) -> AttentionOutput:
             b = torch.tensor(n)
             h = torch.tensor(head)
             group = head // (H // G)
-            score = q[n, head] @ k[n, group].T * inputs.scale
+            score = q[n, head] @ k[n, group].T * inputs.scale if mapped is None else mapped[n, head]
             for function in inputs.scores:
                 score = function(score, b, h, q_idx, kv_idx)
             visible = torch.ones(T, S, dtype=torch.bool)
@@ -78,6 +80,18 @@ def compute_reference_attention(inputs: AttentionInputs) -> AttentionOutput:
             maps[-H:] = torch.where(torch.stack(has_visible_key), weights, 0.0)
         outs += [maps[n * H + head] @ v[n, head // (H // G)] for head in range(H)]
     return AttentionOutput(*(torch.stack(parts).unflatten(0, (B, H)) for parts in (outs, lses, maps)))
+
+
+def _map_scores(inputs: AttentionInputs) -> Tensor:
+    """Apply the score map to scale q·k, [B, H, T, S]."""
+    assert inputs.score_map is not None
+    (B, H, T, _), S = inputs.q.shape, inputs.k.shape[2]
+    k = inputs.k.repeat_interleave(H // inputs.k.shape[1], 1)
+    visible = torch.ones(B, H, T, S, dtype=torch.bool)
+    if inputs.mask is not None:
+        b, h = make_batch_head_indices(B, H, inputs.q.device)
+        visible = inputs.mask(b, h, inputs.q_idx, inputs.kv_idx).expand(B, H, T, S)
+    return inputs.score_map(torch.einsum("bhtd,bhsd->bhts", inputs.q, k) * inputs.scale, inputs, visible)
 
 
 def _make_kernel_calls(variant: Variant) -> dict[str, AttentionInputs]:

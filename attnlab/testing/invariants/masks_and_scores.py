@@ -113,7 +113,7 @@ def _make_head_indices(variant: Variant) -> Tensor:
 @torch.no_grad()
 def check_future_visibility_is_declared(variant: Variant) -> None:
     """19. A mask shows no head a later key, at any position, unless it declares that it sees the future; and
-    it shows no more than its declared window.
+    it shows no more than its declared prefix and window.
     """
     mask: Any = variant.prototype.mask
     if mask is None:
@@ -129,7 +129,14 @@ def check_future_visibility_is_declared(variant: Variant) -> None:
                 visible & (distance < 0),
                 positions,
                 head,
-                "a later token: declare sees_future if that is intended",
+                "a later token: hide it, as with kv_idx <= q_idx, or declare sees_future if that is intended",
+            )
+        elif capabilities.prefix is not None:
+            _require_none_visible(
+                visible & (distance < 0) & (positions >= capabilities.prefix),
+                positions,
+                head,
+                f"a later token outside its declared prefix={capabilities.prefix}",
             )
         if window is not None:
             outside_window = (distance >= window[0]) & (positions >= window[1])

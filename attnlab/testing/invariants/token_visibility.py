@@ -9,7 +9,7 @@ from torch import Tensor
 from attnlab.attention.contracts import Capabilities
 from attnlab.attention.masks.data_masks import make_document_mask, make_padding_mask, non_padding
 from attnlab.testing.invariants.masks_and_scores import choose_long_length, draw_long_input
-from attnlab.testing.invariants.variant import Variant, assert_close, make_named_generator
+from attnlab.testing.invariants.variant import LARGE_INPUT, Variant, assert_close, make_named_generator
 
 MAX_CONSTANTS = 6  # constants around which a long sequence is cut
 MAX_ROWS = 24  # outputs whose gradients are checked
@@ -98,21 +98,24 @@ def check_model_does_not_leak(variant: Variant) -> None:
 @torch.no_grad()
 def check_long_sequences_do_not_leak(variant: Variant) -> None:
     """3. In a sequence longer than the constants in the source of its parts, an output stays the same if
-    tokens that it may not see are replaced or removed.
+    tokens that it may not see are replaced, also by large ones, or removed.
     """
     layer, (constants, T) = variant.make_layer(), choose_long_length(variant.attention)
     x, other = draw_long_input(variant, 2, T).split(1)
     random_cuts = torch.randperm(T - 2, generator=make_named_generator(1, "cuts"))[:3] + 1
     visible = variant.compute_reachability(torch.arange(T))
     expected = layer(x)
-    for cut in (
-        T - 1,
-        *random_cuts.tolist(),
-        *(constant + offset for constant in constants[-MAX_CONSTANTS:] for offset in (0, 1)),
+    for n, cut in enumerate(
+        (
+            T - 1,
+            *random_cuts.tolist(),
+            *(constant + offset for constant in constants[-MAX_CONSTANTS:] for offset in (0, 1)),
+        )
     ):
         unaffected = ~visible[:, cut:].any(-1)
         unaffected[cut:] = False
-        changed = layer(torch.cat((x[:, :cut], other[:, cut:]), 1))
+        size = LARGE_INPUT if n % 2 else 1.0
+        changed = layer(torch.cat((x[:, :cut], size * other[:, cut:]), 1))
         assert_close(
             changed[:, unaffected], expected[:, unaffected], f"{T} tokens, changed from token {cut} on"
         )

@@ -30,8 +30,12 @@ GRADIENT_INVARIANTS = (
     "trains",
     "measurements_succeed",
     "gradients_match_finite_differences",
+    "long_sequences_train",
 )
 
+POSITION_SCORE_MAPS = ("position=cope", "position=path")
+SCORE_MAPS = (*POSITION_SCORE_MAPS, "score=multi_token")
+HEADS_WITHOUT_SEPARATE_KV = ("mla", "gla", "gta", "k_eq_v", "tpa", "differential", "tied_qkv")
 NON_SOFTMAX_NORMALIZERS = ("off_by_one", "softpick", "sigmoid", "talking")
 UNSUPPORTED_COMBINATIONS = (
     UnsupportedCombination(
@@ -55,6 +59,27 @@ UNSUPPORTED_COMBINATIONS = (
             "lse is defined only for softmax weights",
         )
         for other in NON_SOFTMAX_NORMALIZERS
+    ),
+    *(
+        UnsupportedCombination(
+            (f"kernel={kernel}", score_map), BUILD_INVARIANTS, f"{kernel} supports no score map"
+        )
+        for kernel in ("sdpa", "flex")
+        for score_map in SCORE_MAPS
+    ),
+    *(
+        UnsupportedCombination((position, score), BUILD_INVARIANTS, reason)
+        for position in POSITION_SCORE_MAPS
+        for score, reason in (
+            ("score=forget", "queries and keys have more features"),
+            ("score=multi_token", "a layer has one score map"),
+        )
+    ),
+    *(
+        UnsupportedCombination(
+            (mask, "normalizer=talking"), BUILD_INVARIANTS, "an indexer learns no negative weights"
+        )
+        for mask in ("mask=indexed_tokens", "mask=indexed_blocks")
     ),
     UnsupportedCombination(
         ("kernel=sdpa", "score=ssmax"), BUILD_INVARIANTS, "sdpa supports only additive scores"
@@ -91,8 +116,14 @@ UNSUPPORTED_COMBINATIONS = (
         UnsupportedCombination(
             (f"heads={heads}", f"values={values}"), BUILD_INVARIANTS, "they have no separate values to mix"
         )
-        for heads in ("mla", "gla", "gta", "tpa", "differential", "tied_qkv")
+        for heads in HEADS_WITHOUT_SEPARATE_KV
         for values in ("residual", "embedding")
+    ),
+    *(
+        UnsupportedCombination(
+            (f"heads={heads}", "keys=offset"), BUILD_INVARIANTS, "they have no separate keys to shift"
+        )
+        for heads in HEADS_WITHOUT_SEPARATE_KV
     ),
     UnsupportedCombination(
         ("heads=differential", "epilogue=gate"),

@@ -10,7 +10,7 @@ import functools
 import inspect
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -32,6 +32,7 @@ EAGER_KERNEL = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention
 VOCABULARY = 23
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 INDEX_NAMES = {3: ("row", "token"), 4: ("row", "head", "token")}
+LARGE_INPUT = 30.0  # factor of an input whose entries are outliers
 MAX_LENGTH = 160  # longest trial in tokens, chosen to get past a window
 
 
@@ -48,6 +49,9 @@ class Variant:
         parametrization: A `model.parametrization` config, or None for the standard one.
         batch: Rows of a trial.
         length: Tokens of a trial; 0 chooses a length at which the mask hides a past key.
+        block: A `model.block` config, or None for the plain one.
+        residual: A `model.residual` config, or None for the sum.
+        make_larger: Makes this variant with more and wider heads; None if its sizes are fixed.
     """
 
     name: str
@@ -58,6 +62,9 @@ class Variant:
     parametrization: Mapping[str, Any] | None = None
     batch: int = 2
     length: int = 0
+    block: Mapping[str, Any] | None = None
+    residual: Mapping[str, Any] | None = None
+    make_larger: Callable[[], "Variant | None"] | None = None
 
     def __post_init__(self) -> None:
         if not self.length:
@@ -72,6 +79,11 @@ class Variant:
     def is_attention(self) -> bool:
         """Whether the mixer is attnlab's own layer, whose parts can be inspected."""
         return get_object(self.attention["_target_"]) is Attention
+
+    @functools.cached_property
+    def larger(self) -> "Variant | None":
+        """This variant with more and wider heads, or None if it has no such sizes."""
+        return self.make_larger() if self.make_larger else None
 
     @functools.cached_property
     def has_declared_mask(self) -> bool:
@@ -99,24 +111,30 @@ class Variant:
         layer = self.prototype
         if not self.is_attention or not layer.lookback:
             return reachable
-        keys_lookback = math.inf if layer.forgetting is not None else layer.heads_are_stateful
+        sums_past = layer.forgetting is not None or layer.score_map_has_state
+        keys_lookback = math.inf if sums_past else layer.heads_are_stateful
+        distance = positions_T[:, None] - positions_T
+        queries = (distance >= 0) & (distance <= layer.query_lookback)
         for lookback in (keys_lookback, layer.epilogue_is_stateful):
-            distance = positions_T[:, None] - positions_T
             is_recent = ((distance >= 0) & (distance <= lookback)).to(
                 torch.float32
             )  # [token, tokens it mixes]
             reachable = (
                 reachable.float() @ is_recent if lookback is keys_lookback else is_recent @ reachable.float()
             ) > 0
+            reachable = reachable | queries if lookback is keys_lookback else reachable
         return reachable
 
     def with_changes(self, **changes: Any) -> "Variant":
-        """Return a copy with some config values replaced; `heads__n_kv_heads=1` reaches into `heads`."""
+        """Return a copy with some config values replaced; `heads__n_kv_heads=1` reaches into `heads`.
+
+        The copy has no larger sizes.
+        """
         attention = copy.deepcopy(dict(self.attention))
         for path, value in changes.items():
             *parents, leaf = path.split("__")
             functools.reduce(lambda node, key: node[key], parents, attention)[leaf] = value
-        return dataclasses.replace(self, attention=attention)
+        return dataclasses.replace(self, attention=attention, make_larger=None)
 
     def find_part_names(self, function: Any) -> list[str]:
         """Find the names of the masks and scores that `function` makes."""
@@ -142,7 +160,7 @@ class Variant:
     def make_model(
         self, n_layers: int = 2, seed: int | None = None, ffn_width: int | None = None
     ) -> Transformer:
-        """Make a small float64 transformer of such layers, with this variant's position embedding.
+        """Make a small float64 transformer of such layers, with this variant's block and position embedding.
 
         Without a seed its weights are randomized like a layer's. With one it is built and initialized as for
         training.
@@ -165,6 +183,8 @@ class Variant:
             seed=seed or 0,
             positions=instantiate_config(self.positions) if self.positions else None,
             parametrization=instantiate_config(self.parametrization) if self.parametrization else None,
+            block=instantiate_config(self.block) if self.block else None,
+            residual=instantiate_config(self.residual) if self.residual else None,
         )
         return (randomize(model) if seed is None else model).double().eval()
 
@@ -197,7 +217,15 @@ def make_variants(config: Mapping[str, Any], name: str = "config") -> list[Varia
     cache = (config.get("decode") or {}).get("cache")
     parametrization = model.get("parametrization")
     return [
-        Variant(label, layer, model.get("positions"), cache, parametrization=parametrization)
+        Variant(
+            label,
+            layer,
+            model.get("positions"),
+            cache,
+            parametrization=parametrization,
+            block=model.get("block"),
+            residual=model.get("residual"),
+        )
         for label, layer in zip(labels, distinct_layers.values(), strict=True)
     ]
 

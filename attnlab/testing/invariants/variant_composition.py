@@ -4,6 +4,7 @@ Combinations of shipped values are merged here from the group files. Hydra does 
 slower.
 """
 
+import dataclasses
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations, product
@@ -12,7 +13,9 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from attnlab.config import CONF, describe_option_conflict, register_resolvers
 from attnlab.errors import InvalidConfig
@@ -20,18 +23,25 @@ from attnlab.testing.invariants.variant import Variant, make_variants
 
 # In the order of the defaults list.
 AXES = (
-    "heads", "position", "convolution", "values", "score", "normalizer", "mask", "epilogue", "kernel",
-    "decode",
+    "heads", "position", "convolution", "keys", "values", "score", "normalizer", "mask", "epilogue",
+    "kernel", "decode",
 )  # fmt: skip
-PARAMETRIZATION = "parametrization"  # not an axis of attention, so not crossed with the axes
+# not axes of attention, so not crossed with the axes
+PARAMETRIZATION = "parametrization"
+MODEL_AXES = ("block", "residual", PARAMETRIZATION)
+SINGLE_AXES = ("model", *AXES, *MODEL_AXES)  # each option of them is a variant by itself
 DEFAULT_CHOICES = {
-    "heads": "mha", "position": "rope", "convolution": "none", "values": "own", "score": "scaled",
-    "normalizer": "softmax", "mask": "causal", "epilogue": "none", "kernel": "eager", "decode": "dynamic",
+    "heads": "mha", "position": "rope", "convolution": "none", "keys": "own", "values": "own",
+    "score": "scaled", "normalizer": "softmax", "mask": "causal", "epilogue": "none", "kernel": "eager",
+    "decode": "dynamic",
 }  # fmt: skip
+
+DEFAULT_MODEL_CHOICES = {"block": "pre", "residual": "sum", PARAMETRIZATION: "standard"}
 
 # Distinct sizes expose swapped dimensions: B 2, KV heads 3 of 6, head dimension 8 of 48, 11 tokens,
 # capacity 17, vocabulary 23. Six heads are not a power of two.
 BASE_SIZES = ("model.dim=48", "model.n_heads=6", "data.length=17")
+LARGER_SIZES = ("model.dim=720", "model.n_heads=20")  # 36 features per head, no power of two
 SMALL_SIZES: Mapping[
     str, Mapping[str, Any]
 ] = {  # parts designed for hundreds of tokens must take effect within eleven
@@ -39,12 +49,20 @@ SMALL_SIZES: Mapping[
     "mask=window_sinks": {"model.attention.masks.window.size": 4, "model.attention.masks.window.keep": 2},
     "mask=moba": {"model.attention.selection.size": 2, "model.attention.selection.count": 3},
     "mask=random_blocks": {"model.attention.selection.size": 2, "model.attention.selection.count": 3},
+    "mask=top_tokens": {"model.attention.selection.count": 3},
+    "mask=indexed_tokens": {"model.attention.selection.count": 3},
+    "mask=indexed_blocks": {"model.attention.selection.size": 2, "model.attention.selection.count": 3},
     "mask=prefix": {"model.attention.masks.prefix.n": 3},
     "position=relative": {
         "model.attention.scores.relative.buckets": 4,
         "model.attention.scores.relative.max_distance": 7,
     },
+    "position=cope": {"model.attention.score_maps.cope.n_positions": 4},
     "position=rope_dynamic_ntk": {"model.attention.rotary.scaling.trained": 5},
+    "score=multi_token": {
+        "model.attention.score_maps.multi_token.n_queries": 3,
+        "model.attention.score_maps.multi_token.n_keys": 5,
+    },
     "score=softcap": {"model.attention.scores.softcap.cap": 2.0},
 }
 REQUIRED_CHOICES = {"decode=sliding": {"mask": "window"}}  # values that require a value of another axis
@@ -74,13 +92,37 @@ def compose_variants(overrides: Sequence[str], config_dir: str | Path | None = N
     ]
     search_path = [] if config_dir is None else [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"]
     variants = []
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        for combination in product(*alternatives):
-            config = compose("config", overrides=[*search_path, *combination])
-            variants += make_variants(
-                _resolve_layer_config(config), " ".join(combination) or "the default config"
-            )
+    for combination in product(*alternatives):
+        name = " ".join(combination) or "the default config"
+        variants += _compose_layer_kinds([*search_path, *combination], name)
     return variants
+
+
+def _compose_layer_kinds(overrides: Sequence[str], name: str) -> list[Variant]:
+    """Compose one config; its variants can compose themselves again in larger sizes."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        variants = make_variants(_resolve_layer_config(compose("config", overrides=list(overrides))), name)
+
+    def make_larger(index: int) -> Variant | None:
+        try:
+            larger_variants = _compose_layer_kinds([*overrides, *LARGER_SIZES], name)
+        except (ValueError, HydraException, OmegaConfBaseException):  # other sizes depend on these
+            return None
+        return _require_other_sizes(variants[index], larger_variants[index])
+
+    return [
+        dataclasses.replace(variant, make_larger=functools.partial(make_larger, index))
+        for index, variant in enumerate(variants)
+    ]
+
+
+def _require_other_sizes(variant: Variant, larger: Variant) -> Variant | None:
+    """Return the larger variant if it has the expected width and builds."""
+    try:
+        larger.make_layer()
+    except ValueError:
+        return None
+    return larger if larger.dim > variant.dim else None
 
 
 def reject_option_lists(overrides: Sequence[str], config_dir: str | Path | None = None) -> None:
@@ -100,9 +142,13 @@ def reject_option_lists(overrides: Sequence[str], config_dir: str | Path | None 
 
 def combine_choices(**choices: str) -> Variant:
     """Merge shipped axis values in small sizes; axes without a choice take their default."""
-    selected = {"model": "gpt", PARAMETRIZATION: "standard", **DEFAULT_CHOICES, **choices}
-    groups = (_load_group_option(axis, selected[axis]) for axis in (*AXES, PARAMETRIZATION))
-    merged = functools.reduce(_merge_configs, groups, _compose_base_config(selected["model"]))
+    return _combine_choices_in_sizes(choices, BASE_SIZES)
+
+
+def _combine_choices_in_sizes(choices: Mapping[str, str], sizes: tuple[str, ...]) -> Variant:
+    selected = {"model": "gpt", **DEFAULT_MODEL_CHOICES, **DEFAULT_CHOICES, **choices}
+    groups = (_load_group_option(axis, selected[axis]) for axis in (*AXES, *MODEL_AXES))
+    merged = functools.reduce(_merge_configs, groups, _compose_base_config(selected["model"], sizes))
     config = OmegaConf.create(merged)
     for axis in AXES:
         for path, value in SMALL_SIZES.get(f"{axis}={selected[axis]}", {}).items():
@@ -112,14 +158,21 @@ def combine_choices(**choices: str) -> Variant:
             OmegaConf.update(config, path, value)
     resolved = _resolve_layer_config(config)
     model = resolved["model"]
-    return Variant(
+    variant = Variant(
         " ".join(f"{axis}={value}" for axis, value in choices.items()) or "default values",
         model["mixer"] or model["attention"],
         model["positions"],
         resolved["decode"].get("cache"),
         choices=frozenset(f"{axis}={value}" for axis, value in selected.items()),
         parametrization=model["parametrization"],
+        block=model["block"],
+        residual=model["residual"],
     )
+
+    def make_larger() -> Variant | None:
+        return _require_other_sizes(variant, _combine_choices_in_sizes(choices, (*BASE_SIZES, *LARGER_SIZES)))
+
+    return variant if sizes != BASE_SIZES else dataclasses.replace(variant, make_larger=make_larger)
 
 
 def vary_one_axis(axis: str, option: str) -> Variant:
@@ -128,12 +181,13 @@ def vary_one_axis(axis: str, option: str) -> Variant:
 
 
 def iter_single_axis_variants() -> Iterator[Variant]:
-    """Yield a variant for every shipped value of every axis, every model and every parametrization."""
-    return (
-        vary_one_axis(axis, option)
-        for axis in ("model", *AXES, PARAMETRIZATION)
-        for option in list_options(axis)
-    )
+    """Yield a variant for every shipped value of every axis, and of every axis of models."""
+    return (vary_one_axis(axis, option) for axis in SINGLE_AXES for option in list_options(axis))
+
+
+def count_single_axis_variants() -> int:
+    """Count the variants of `iter_single_axis_variants` without composing them."""
+    return sum(len(list_options(axis)) for axis in SINGLE_AXES)
 
 
 def build_covering_array(
@@ -190,7 +244,7 @@ def _complete_row(
 def _resolve_layer_config(config: DictConfig) -> dict[str, Any]:
     """Resolve the parts of a config that make layers; the rest may hold values that only a sweep fills in."""
     model: dict[str, Any] = {}
-    for key in ("attention", "mixer", "positions", "layers", PARAMETRIZATION):
+    for key in ("attention", "mixer", "positions", "layers", *MODEL_AXES):
         node = config.model.get(key)
         model[key] = (
             OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
@@ -202,10 +256,10 @@ def _resolve_layer_config(config: DictConfig) -> dict[str, Any]:
 
 
 @functools.cache
-def _compose_base_config(model: str) -> dict[str, Any]:
+def _compose_base_config(model: str, sizes: tuple[str, ...]) -> dict[str, Any]:
     register_resolvers()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("config", overrides=[*(f"~{axis}" for axis in AXES), f"model={model}", *BASE_SIZES])
+        config = compose("config", overrides=[*(f"~{axis}" for axis in AXES), f"model={model}", *sizes])
     # keys that the axes or the layers interpolate
     used_keys = ("dim", "n_heads", "init_std", "attention", "mixer", "positions")
     model_config: Any = OmegaConf.to_container(config.model)

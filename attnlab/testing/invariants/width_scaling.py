@@ -29,7 +29,8 @@ SEEDS = (0, 1)
 LEARNING_RATE = 1e-3
 WIDTH_KEYS = ("dim", "width", "head_dim", "rank", "rope_dim")
 HEAD_COUNT_KEYS = ("dim", "width", "n_heads", "n_kv_heads")
-MAY_SHRINK = re.compile(r"(scores|score_modules\.\d+|^head|^logits)$")  # 0 at initialization, in the limit
+# 0 at initialization, in the limit
+MAY_SHRINK = re.compile(r"(scores|score_map|score_modules\.\d+|^head|^logits)$")
 
 ActivationKey = tuple[str, int, str]  # "size" or "change", number of steps, name of the activation
 MakeOptimizer = Callable[[Transformer], torch.optim.Optimizer]

@@ -13,7 +13,7 @@ from shlex import quote
 from typing import Any
 
 from attnlab.config import resolve_wandb_mode
-from attnlab.store.atomic_files import read_json, replace_atomically
+from attnlab.store.atomic_files import read_json_object, replace_atomically
 
 NOTE_FILE = "loggers.json"  # in a run's folder
 COMMAND_VARIABLE = "ATTNLAB_COMMAND"  # identifies one command in all its processes
@@ -31,19 +31,21 @@ def read_note(folder: Path, logger_name: str) -> dict[str, Any]:
     Its keys are `last` (last step of each name), `tags`, `done`, and `upload` (W&B folders with an unfinished
     upload).
     """
-    content = read_json(folder / NOTE_FILE)
-    note = content.get(logger_name) if isinstance(content, dict) else None
-    return dict(note) if isinstance(note, dict) else {}
+    return _read_notes(folder).get(logger_name, {})
 
 
 def update_note(folder: Path, logger_name: str, **values: Any) -> None:
     """Update keys in the note of a logger."""
     with _LOCK:
-        content = read_json(folder / NOTE_FILE)
-        notes = dict(content) if isinstance(content, dict) else {}
+        notes = _read_notes(folder)
         notes[logger_name] = {**notes.get(logger_name, {}), **values}
         with replace_atomically(folder / NOTE_FILE, sync=False) as temporary:
             temporary.write_text(json.dumps(notes, indent=1) + "\n", encoding="utf-8")
+
+
+def _read_notes(folder: Path) -> dict[str, dict[str, Any]]:
+    content = read_json_object(folder / NOTE_FILE)
+    return {name: note for name, note in content.items() if isinstance(note, dict)}
 
 
 def list_loggers(group: Mapping[str, Any]) -> list[str]:
@@ -95,9 +97,7 @@ def get_wandb_folder(folder: Path) -> Path:
 
 def find_pending_uploads(folder: Path) -> list[Path]:
     """Return the W&B folders of a run, or of the reports (`runs/wandb`), that await `wandb sync`."""
-    content = read_json(folder / NOTE_FILE)
-    notes = content.values() if isinstance(content, dict) else ()
-    unfinished = [Path(path) for note in notes for path in note.get("upload", ())]
+    unfinished = [Path(path) for note in _read_notes(folder).values() for path in note.get("upload", ())]
     name = folder.name if folder.name != WANDB else "*"
     folders = [*get_wandb_folder(folder).glob(f"offline-run-*-{name}"), *unfinished]
     return [path for path in folders if path.is_dir() and not any(path.glob("*.synced"))]

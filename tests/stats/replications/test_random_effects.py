@@ -49,16 +49,14 @@ def test_two_corpora_are_shown_and_not_averaged():
     df = (9 + 36) ** 2 / (81 / 3 + 36**2 / 7)
     half = scipy_stats.t.ppf(0.975, df) * 45**0.5 / 1000
     assert result.difference.interval == pytest.approx((-0.03 - half, -0.03 + half))
-    assert result.sentence.endswith("the effect differs by corpus")
-    assert "0.02 [" in result.sentence
+    assert result.difference.high < 0
     close = combine_corpora([CorpusEffect("a", 0.02, 0.003, 3), CorpusEffect("b", 0.021, 0.006, 7)])
-    assert close.sentence.endswith("no difference between corpora is detected")
+    assert close.difference.low < 0 < close.difference.high
 
 
 def test_one_corpus_gives_no_prediction():
     result = combine_corpora([CorpusEffect("a", 0.02, 0.003, 3)])
     assert (result.mean, result.difference) == (None, None)
-    assert "unknown" in result.sentence
     assert result.by_corpus[0][1].high == pytest.approx(0.02 + scipy_stats.t.ppf(0.975, 3) * 0.003)
 
 

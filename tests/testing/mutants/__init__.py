@@ -12,17 +12,17 @@ from .builders import VariantFactory
 
 def load_mutants() -> dict[str, VariantFactory]:
     """Load the factories of all mutants."""
-    from . import caches, counts, epilogues, heads, kernels, masks, mixers, positions, scores
+    from . import caches, conditional, counts, epilogues, heads, kernels, masks, mixers, positions, scores
 
-    modules = (masks, heads, counts, kernels, caches, positions, scores, epilogues, mixers)
+    modules = (masks, heads, counts, kernels, caches, positions, scores, epilogues, mixers, conditional)
     return _merge_tables(module.MUTANTS for module in modules)
 
 
 def load_valid_variants() -> dict[str, VariantFactory]:
     """Load the factories of all unusual but valid variants."""
-    from . import valid_layers, valid_parts
+    from . import conditional, valid_layers, valid_parts
 
-    return _merge_tables([valid_parts.VALID_VARIANTS, valid_layers.VALID_VARIANTS])
+    return _merge_tables(module.VALID_VARIANTS for module in (valid_parts, valid_layers, conditional))
 
 
 def _merge_tables(tables: Iterable[dict[str, VariantFactory]]) -> dict[str, VariantFactory]:

@@ -20,7 +20,7 @@ class Sink(nn.Module):
         return torch.sigmoid(lse - self.logit[:, None])[..., None]
 
     def forward(self, out, lse, x):
-        return out * self.compute_kept_share(lse)
+        return out * self.compute_kept_share(lse).to(out.dtype)
 
 
 class SinkThatAdds(Sink):

@@ -102,11 +102,15 @@ class InterleavedRope:
         positions_B1T1 = positions[:, None, :, None]
 
         def rotate(x):
-            steps = torch.arange(0, x.shape[-1], 2, dtype=x.dtype, device=x.device) / x.shape[-1]
+            dtype = self.choose_angle_dtype(x)
+            steps = torch.arange(0, x.shape[-1], 2, dtype=dtype, device=x.device) / x.shape[-1]
             turned = self.pair(x[..., 0::2], x[..., 1::2], positions_B1T1 * self.base**-steps, positions_B1T1)
-            return torch.stack(turned, -1).flatten(-2)
+            return torch.stack(turned, -1).flatten(-2).to(x.dtype)
 
         return rotate
+
+    def choose_angle_dtype(self, x):
+        return torch.promote_types(x.dtype, torch.float32)
 
     def pair(self, a, b, angle, positions_B1T1):
         return a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()

@@ -123,7 +123,7 @@ def join_tiles(inputs):
     total = terms.sum(0)
     shares = terms / total.masked_fill(total == 0, 1.0)
     out = sum(share[..., None] * tile.out for share, tile in zip(shares, tiles, strict=True))
-    return AttentionOutput(out, total.log() + peak if "lse" in inputs.need else None)
+    return AttentionOutput(out.to(inputs.q.dtype), total.log() + peak if "lse" in inputs.need else None)
 
 
 class Windowed(Wrapper):

@@ -77,8 +77,9 @@ class Bands(InterleavedRope):
         positions_B1T1 = positions[:, None, :, None]
 
         def rotate(x):
-            angle = positions_B1T1 * torch.tensor(self.steps, dtype=x.dtype)
-            return torch.stack(self.pair(x[..., 0::2], x[..., 1::2], angle, positions_B1T1), -1).flatten(-2)
+            angle = positions_B1T1 * torch.tensor(self.steps, dtype=self.choose_angle_dtype(x))
+            turned = self.pair(x[..., 0::2], x[..., 1::2], angle, positions_B1T1)
+            return torch.stack(turned, -1).flatten(-2).to(x.dtype)
 
         return rotate
 

@@ -7,7 +7,7 @@ written.
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -56,8 +56,8 @@ class TensorRow(NamedTuple):
     """Tensor of ours and the tensors of theirs that make it up.
 
     `theirs` maps a name to the slices of our fused projection that it holds; no slices mean all of it, or
-    equal parts. `{n}` is the layer, `*` stands for weight and bias. Rows are skipped if the model lacks the
-    tensor or if `applies_to` is false for our config.
+    equal parts. `{n}` is the layer, `*` stands for weight and bias, and `{e}` for each expert in turn. Rows
+    are skipped if the model lacks the tensor or if `applies_to` is false for our config.
     """
 
     ours: str
@@ -74,6 +74,7 @@ class Family:
         model: The constant part of our config.
         fixed: Their keys with the values that we support, the default first.
         prefix: Prefix of tensor names, which files may omit.
+        aliases: Other names of keys, under which transformers overrides them.
         ignored: Tensors whose names end in one of these are skipped.
         normalize: Rewrites settings with several formats into those that `keys` name, or raises ValueError.
         denormalize: The inverse; the round trip in `conversion` detects settings that it cannot express.
@@ -86,6 +87,7 @@ class Family:
     keys: tuple[ConfigKey, ...]
     rows: tuple[TensorRow, ...]
     ignored: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
     normalize: Callable[[Config], Config] = return_unchanged
     denormalize: Callable[[Config], Config] = return_unchanged
 

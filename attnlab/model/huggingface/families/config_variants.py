@@ -5,11 +5,17 @@ inverse.
 """
 
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attnlab.model.huggingface import rope_config, windows
-from attnlab.model.huggingface.config_values import require_agreement, require_bool, require_number
+from attnlab.model.huggingface.config_values import (
+    require_agreement,
+    require_bool,
+    require_integer,
+    require_number,
+)
 from attnlab.model.huggingface.rope_config import Config
 
 _FULL, _SLIDING = windows.LAYER_TYPES
@@ -19,37 +25,144 @@ def _drop_keys(theirs: Config, *names: str) -> Config:
     return {key: value for key, value in theirs.items() if key not in names}
 
 
+def normalize_with_defaults(theirs: Config, defaults: Config, **rotation: Any) -> Config:
+    """Add defaults of absent keys, which null does not replace, and normalize the RoPE settings."""
+    return rope_config.normalize_rotation(defaults | theirs, **rotation)
+
+
 def normalize_mistral(theirs: Config) -> Config:
-    return rope_config.normalize_rotation({"sliding_window": 4096, "num_key_value_heads": 8} | theirs)
+    return normalize_with_defaults(theirs, {"sliding_window": 4096, "num_key_value_heads": 8})
 
 
-def normalize_qwen(theirs: Config) -> Config:
-    theirs = {"num_key_value_heads": 32} | theirs
-    window = theirs.get("sliding_window", 4096) if theirs.get("use_sliding_window") else None
-    first_sliding = (
-        require_agreement({"max_window_layers": theirs.get("max_window_layers", 28)}, require_number) or 0
+def _get_head_dim(theirs: Config) -> int:
+    if theirs.get("head_dim") is not None:
+        return _require_positive_integers(theirs, "head_dim")[0]
+    width, heads = _require_positive_integers(theirs, "hidden_size", "num_attention_heads")
+    return width // heads
+
+
+def normalize_granite(theirs: Config) -> Config:
+    """Normalize; `attention_multiplier` is the whole factor of the scores, ours is relative to D^-0.5."""
+    theirs = {"attention_multiplier": 1.0} | rope_config.normalize_rotation(theirs)
+    factor = require_agreement({"attention_multiplier": theirs["attention_multiplier"]}, require_number)
+    if factor == 0:  # torch's causal SDPA returns NaN
+        raise ValueError("attention_multiplier must not be 0")
+    return theirs | {"attention_multiplier": factor and factor * _get_head_dim(theirs) ** 0.5}
+
+
+def denormalize_granite(theirs: Config) -> Config:
+    factor = theirs["attention_multiplier"]
+    head_dim = theirs["head_dim"]
+    return theirs | {"attention_multiplier": factor and head_dim and factor * head_dim**-0.5}
+
+
+def normalize_helium(theirs: Config) -> Config:
+    """Normalize; the output projection is square."""
+    theirs = normalize_with_defaults(theirs, {"head_dim": 128}, base=1e5)
+    width, heads, head_dim = _require_positive_integers(
+        theirs, "hidden_size", "num_attention_heads", "head_dim"
     )
+    if heads * head_dim != width:
+        raise ValueError(
+            f"head_dim = {head_dim} is not supported: {heads} heads of it must make up hidden_size = {width}"
+        )
+    return theirs
+
+
+def _make_interval_rule(theirs: Config, interval: int) -> Callable[[int], bool]:
+    """Make the rule by which all layers slide but every n-th; n is `sliding_window_pattern`."""
+    if theirs.get("layer_types") is None:
+        (interval,) = _require_positive_integers(
+            {"sliding_window_pattern": interval} | theirs, "sliding_window_pattern"
+        )
+    return lambda layer: bool((layer + 1) % interval)
+
+
+def _drop_rotary_of_full_layers(theirs: Config) -> Config:
+    patches = theirs["layers"] or [{} for _ in range(windows.count_layers(theirs))]
+    return theirs | {"layers": [patch or {"rotary": None} for patch in patches] or None}
+
+
+def normalize_exaone4(theirs: Config) -> Config:
+    """Normalize; full layers have no RoPE, unless there is no window at all."""
+    theirs = normalize_with_defaults(theirs, {"sliding_window": 4096})
+    window = theirs["sliding_window"]
+    if window is None and theirs.get("layer_types") is None:
+        raise ValueError("layer_types is missing, and a model without sliding_window needs it")
+    theirs = windows.normalize_windows(theirs, window, _make_interval_rule(theirs, 4))
+    return theirs if window is None else _drop_rotary_of_full_layers(theirs)
+
+
+_UNUSED_WINDOW = 4096
+
+
+def denormalize_windows_with_default(theirs: Config) -> Config:
+    """Write a window even if no layer slides: transformers prepares its mask in any case."""
+    theirs = windows.denormalize_windows(theirs)
+    return theirs | {"sliding_window": theirs["sliding_window"] or _UNUSED_WINDOW}
+
+
+def denormalize_exaone4(theirs: Config) -> Config:
+    """Denormalize; any window removes RoPE from full layers."""
+    has_rotary = any(windows.list_rotary_flags(theirs))
+    return (windows.denormalize_windows if has_rotary else denormalize_windows_with_default)(theirs)
+
+
+def normalize_cohere2(theirs: Config) -> Config:
+    """Normalize; full layers have no RoPE."""
+    theirs = normalize_with_defaults(theirs, {"sliding_window": 4096})
+    return _drop_rotary_of_full_layers(
+        windows.normalize_windows(theirs, theirs["sliding_window"], _make_interval_rule(theirs, 4))
+    )
+
+
+def _get_qwen_window(theirs: Config) -> Any:
+    return theirs.get("sliding_window", 4096) if theirs.get("use_sliding_window") else None
+
+
+def normalize_qwen(
+    theirs: Config, kv_heads: int = 32, is_sliding: Callable[[int, float], bool] = operator.ge
+) -> Config:
+    """Normalize; `is_sliding` receives a layer and `max_window_layers`."""
+    theirs = {"num_key_value_heads": kv_heads} | theirs
+    window = _get_qwen_window(theirs)
+    limit = require_agreement({"max_window_layers": theirs.get("max_window_layers", 28)}, require_number) or 0
     return windows.normalize_windows(
-        rope_config.normalize_rotation(theirs), window, lambda n: window is not None and n >= first_sliding
+        rope_config.normalize_rotation(theirs), window, lambda n: window is not None and is_sliding(n, limit)
     )
+
+
+def normalize_qwen2_moe(theirs: Config) -> Config:
+    return normalize_qwen(theirs, 16, lambda layer, limit: layer % 2 == 0 and layer < limit)
+
+
+def normalize_qwen3_moe(theirs: Config) -> Config:
+    """Normalize; files call the number of experts `num_experts`, and transformers 5 `num_local_experts`."""
+    names = [name for name in ("num_experts", "num_local_experts") if name in theirs]
+    if nulls := [name for name in names if theirs[name] is None]:
+        raise ValueError(f"{nulls[0]} is missing (null): add the value that the model was trained with")
+    n_experts = require_agreement({name: theirs[name] for name in names}, require_integer)
+    theirs = normalize_with_defaults(theirs, {"num_key_value_heads": 4})
+    return theirs | {"num_experts": n_experts, "sliding_window": _get_qwen_window(theirs)}
+
+
+def denormalize_qwen3_moe(theirs: Config) -> Config:
+    return theirs | {"use_sliding_window": theirs["sliding_window"] is not None}
 
 
 def denormalize_qwen(theirs: Config) -> Config:
-    theirs = windows.denormalize_windows(theirs)
-    return theirs | {"use_sliding_window": theirs["sliding_window"] is not None}
+    return denormalize_qwen3_moe(windows.denormalize_windows(theirs))
 
 
 def normalize_smollm(theirs: Config) -> Config:
     theirs = rope_config.normalize_rotation({"num_key_value_heads": 4} | theirs, base=2e6)
-    interval = (
-        require_agreement({"no_rope_layer_interval": theirs.get("no_rope_layer_interval")}, require_number)
-        or 4
-    )
     rotary_flags = theirs.get("no_rope_layers")  # 1 for layers with RoPE
     count = windows.count_layers(theirs)
-    rotary_flags = (
-        [(layer + 1) % interval for layer in range(count)] if rotary_flags is None else rotary_flags
-    )
+    if rotary_flags is None:
+        (interval,) = _require_positive_integers(
+            {"no_rope_layer_interval": 4} | theirs, "no_rope_layer_interval"
+        )
+        rotary_flags = [(layer + 1) % interval for layer in range(count)]
     if not isinstance(rotary_flags, list) or len(rotary_flags) < count:
         raise ValueError(f"no_rope_layers = {rotary_flags!r} is not supported (only a list of {count})")
     window = theirs.get("sliding_window") if theirs.get("use_sliding_window") else None
@@ -71,12 +184,15 @@ _NEOX_KEYS = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_
 
 
 def normalize_neox(theirs: Config) -> Config:
-    renamed_keys = {name: theirs.get(neox_name) for name, neox_name in _NEOX_KEYS.items()}
-    return rope_config.normalize_rotation(theirs | renamed_keys, fraction=0.25)
+    others = _drop_keys(theirs, *_NEOX_KEYS)  # transformers does not read them here
+    renamed_keys = {name: theirs[neox_name] for name, neox_name in _NEOX_KEYS.items() if neox_name in theirs}
+    return rope_config.normalize_rotation(others | renamed_keys, fraction=0.25)
 
 
 def denormalize_neox(theirs: Config) -> Config:
-    return {_NEOX_KEYS.get(name, name): value for name, value in theirs.items()}
+    others = _drop_keys(theirs, *_NEOX_KEYS)
+    renamed_keys = {neox_name: theirs[name] for name, neox_name in _NEOX_KEYS.items()}
+    return others | {name: value for name, value in renamed_keys.items() if value is not None}
 
 
 def normalize_gpt_oss(theirs: Config) -> Config:
@@ -110,52 +226,84 @@ def normalize_gemma2(theirs: Config) -> Config:
     return windows.normalize_windows(theirs, theirs["sliding_window"], lambda n: n % 2 == 0)
 
 
-def denormalize_gemma2(theirs: Config) -> Config:
+def _restore_query_scalar(theirs: Config) -> Config:
     scale = theirs["query_pre_attn_scalar"]
     head = theirs["head_dim"]
-    width = round(head / scale**2) if scale and head else None
-    return windows.denormalize_windows(theirs) | {"query_pre_attn_scalar": width}
+    return theirs | {"query_pre_attn_scalar": round(head / scale**2) if scale and head else None}
 
 
-def normalize_gemma3(theirs: Config) -> Config:
-    """Normalize; sliding layers have their own RoPE table."""
-    theirs = _GEMMA_DEFAULTS | theirs
-    tables: Any = theirs.get("rope_parameters") or {}
-    if not isinstance(tables, dict) or (tables and not tables.keys() & {_FULL, _SLIDING}):
+def denormalize_gemma2(theirs: Config) -> Config:
+    return denormalize_windows_with_default(_restore_query_scalar(theirs))
+
+
+def _normalize_windows_and_rotations(
+    theirs: Config,
+    is_sliding: Callable[[int], bool],
+    full_base: float,
+    local_base: float,
+    local_keys: Mapping[str, str],
+) -> Config:
+    """Normalize layers whose RoPE table depends on their type.
+
+    `local_keys` maps the outer keys that sliding layers read from our names to theirs.
+    """
+    tables: Any = {} if theirs.get("rope_parameters") is None else theirs["rope_parameters"]
+    if not isinstance(tables, dict) or tables.keys() - {_FULL, _SLIDING}:
         raise ValueError(f"rope_parameters must hold {_FULL} and {_SLIDING}, not {tables!r}")
 
-    def normalize_layer_rotation(kind: str, base: float, **outer_keys: Any) -> Config:
-        length = {"max_position_embeddings": theirs.get("max_position_embeddings")}
-        return rope_config.normalize_rotation(
-            {"rope_parameters": tables.get(kind), **length, **outer_keys}, base=base
-        )
+    def normalize_layer_rotation(kind: str, base: float, outer_keys: Mapping[str, str]) -> Config:
+        """Normalize one table; `outer_keys` maps our keys of outer settings to theirs."""
+        outer = {ours: theirs[name] for ours, name in outer_keys.items() if name in theirs}
+        return rope_config.normalize_rotation({"rope_parameters": tables.get(kind)} | outer, base=base)
 
+    length = {"max_position_embeddings": "max_position_embeddings"}
     full = normalize_layer_rotation(
-        _FULL, 1e6, **{name: theirs.get(name) for name in ("rope_theta", "rope_scaling")}
+        _FULL, full_base, length | {"rope_theta": "rope_theta", "rope_scaling": "rope_scaling"}
     )
-    local = normalize_layer_rotation(_SLIDING, 1e4, rope_theta=theirs.get("rope_local_base_freq"))
-    interval = (
-        require_agreement({"sliding_window_pattern": theirs.get("sliding_window_pattern")}, require_number)
-        or 6
-    )
+    local = normalize_layer_rotation(_SLIDING, local_base, {**length, **local_keys})
     rotation = {name: full[name] for name in ("rope_theta", "rope_scaling")}
-    theirs = windows.normalize_windows(
-        _convert_query_scalar(theirs) | rotation, theirs["sliding_window"], lambda n: bool((n + 1) % interval)
-    )
+    theirs = windows.normalize_windows(theirs | rotation, theirs["sliding_window"], is_sliding)
     scaling = local["rope_scaling"] and rope_config.read_scaling(local["rope_scaling"])
     for patch in (patch for patch in theirs["layers"] or () if patch):
         patch["rotary"] = {"base": local["rope_theta"], "scaling": scaling}
     return theirs
 
 
-def denormalize_gemma3(theirs: Config) -> Config:
+def denormalize_windows_and_rotations(theirs: Config) -> Config:
     tables: Config = {}
     for mixer in theirs["layers"]:
         kind = _FULL if windows.get_window_size(mixer) is None else _SLIDING
         rope = mixer.get("rotary") or {}
         scaling = rope_config.write_scaling(rope["scaling"]) if rope.get("scaling") else None
         tables.setdefault(kind, {"rope_theta": rope.get("base"), **(scaling or {"rope_type": "default"})})
-    return denormalize_gemma2(_drop_keys(theirs, "rope_theta", "rope_scaling")) | {"rope_parameters": tables}
+    theirs = _drop_keys(theirs, "rope_theta", "rope_scaling")
+    return denormalize_windows_with_default(theirs) | {"rope_parameters": tables}
+
+
+def normalize_gemma3(theirs: Config) -> Config:
+    theirs = _convert_query_scalar(_GEMMA_DEFAULTS | theirs)
+    is_sliding = _make_interval_rule(theirs, 6)
+    return _normalize_windows_and_rotations(
+        theirs, is_sliding, 1e6, 1e4, {"rope_theta": "rope_local_base_freq"}
+    )
+
+
+def denormalize_gemma3(theirs: Config) -> Config:
+    return denormalize_windows_and_rotations(_restore_query_scalar(theirs))
+
+
+def normalize_olmo3(theirs: Config) -> Config:
+    """Normalize; transformers 4 read `rope_theta` in all layers, transformers 5 only in full layers."""
+    theirs = {"sliding_window": 4096} | theirs
+    tables = theirs.get("rope_parameters")
+    local = tables.get(_SLIDING) if isinstance(tables, dict) else None
+    base = theirs.get("rope_theta", 5e5)
+    if base != 5e5 and not (isinstance(local, dict) and "rope_theta" in local):
+        raise ValueError(
+            f"rope_theta = {base!r} leaves the base of sliding layers open: set "
+            f"rope_parameters.{_SLIDING}.rope_theta to the value that the model was trained with"
+        )
+    return _normalize_windows_and_rotations(theirs, lambda n: bool((n + 1) % 4), 5e5, 5e5, {})
 
 
 _DENSE_KEY = "first_k_dense_replace"
@@ -170,6 +318,9 @@ def normalize_deepseek(theirs: Config) -> Config:
         raise ValueError(
             f"num_key_value_heads = {theirs['num_key_value_heads']!r} is not supported (only {heads})"
         )
+    head_dim, n_rotary = theirs.get("head_dim", theirs["qk_rope_head_dim"]), theirs["qk_rope_head_dim"]
+    if isinstance(head_dim, bool) or head_dim != n_rotary:  # transformers builds its RoPE table from it
+        raise ValueError(f"head_dim = {head_dim!r} is not supported (only qk_rope_head_dim = {n_rotary!r})")
     dense = theirs[_DENSE_KEY]
     if isinstance(layers, int) and not (isinstance(dense, int) and dense >= layers):
         raise ValueError(f"{_DENSE_KEY} = {dense!r} is not supported: experts in some of {layers} layers")
@@ -194,6 +345,16 @@ def denormalize_deepseek(theirs: Config) -> Config:
         _DENSE_KEY: theirs["num_hidden_layers"],
     }
     return _drop_keys(theirs, "multiplier") | constants | {"rope_scaling": scaling}
+
+
+def normalize_opt(theirs: Config) -> Config:
+    width = theirs.get("word_embed_proj_dim")
+    if width is not None and width != theirs.get("hidden_size"):
+        raise ValueError(
+            f"word_embed_proj_dim = {width!r} is not supported (only hidden_size = "
+            f"{theirs.get('hidden_size')!r})"
+        )
+    return theirs
 
 
 def _require_positive_integers(theirs: Config, *names: str) -> list[int]:
@@ -232,9 +393,11 @@ _FALCON_SWITCHES: Mapping[str, bool] = {
 def normalize_falcon(theirs: Config) -> Config:
     width, heads = _require_positive_integers(theirs, "hidden_size", "num_attention_heads")
     switches = {
-        name: default if theirs.get(name) is None else require_agreement({name: theirs[name]}, require_bool)
+        name: require_agreement({name: theirs.get(name, default)}, require_bool)
         for name, default in _FALCON_SWITCHES.items()
     }
+    if nulls := [name for name, switch in switches.items() if switch is None]:
+        raise ValueError(f"{nulls[0]} is null: set true or false")
     is_new_architecture = switches["new_decoder_architecture"]
     parallel = switches["parallel_attn"]
     norms = theirs.get("num_ln_in_parallel_attn")

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from attnlab.model.huggingface import rope_config, windows
-from attnlab.model.huggingface.config_values import require_bool, require_number
+from attnlab.model.huggingface.config_values import require_bool, require_integer, require_number
 from attnlab.model.huggingface.families import config_variants, layouts
 from attnlab.model.huggingface.families.checkpoint_family import (
     HEADS_PREFIX,
@@ -34,6 +34,9 @@ SDPA = METHOD | {"path": "attnlab.attention.kernels.sdpa.sdpa"}
 EAGER = METHOD | {"path": "attnlab.attention.kernels.eager.eager"}
 MLP = {"_target_": "attnlab.model.transformer.Mlp", "_partial_": True}
 SWIGLU = {"_target_": "attnlab.model.transformer.SwiGlu", "_partial_": True}
+RELU_MLP = {"_target_": "attnlab.model.transformer.ReluMlp", "_partial_": True}
+EXPERTS = {"_target_": "attnlab.model.experts.Experts", "_partial_": True}
+SWIGLU_EXPERTS = EXPERTS | {"sharpness": 1.0, "limit": None, "offset": 0.0}
 ROPE = {"_target_": "attnlab.attention.rotary.Rope", "fraction": 1.0}
 BLOCK = {"_target_": "attnlab.model.block.Block", "_partial_": True}
 LAYER_NORM = {"_target_": "torch.nn.LayerNorm", "_partial_": True, "bias": True}
@@ -55,9 +58,22 @@ BASE_CONFIG: Config = {
 
 # Keys and rows that several families share
 
-GELU_NAMES = map_names({"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none"})  # of `Mlp`
+_GELU_TANH_NAMES = ("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate")
+_EXACT_GELU_NAMES = ("gelu", "gelu_python")  # gelu_10 clips at 10, and quick_gelu is another function
+_SILU_NAMES = ("silu", "swish")
+GELU_NAMES = map_names(  # of `Mlp`
+    dict.fromkeys(_GELU_TANH_NAMES, "tanh") | dict.fromkeys(_EXACT_GELU_NAMES, "none")
+)
 GATED_ACTIVATION_NAMES = map_names(
-    {"gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu": "gelu", "silu": "silu"}
+    {"gelu_pytorch_tanh": "gelu_tanh"}  # the name that is written
+    | dict.fromkeys(_GELU_TANH_NAMES, "gelu_tanh")
+    | dict.fromkeys(_EXACT_GELU_NAMES, "gelu")
+    | dict.fromkeys(_SILU_NAMES, "silu")
+)
+GEMMA_ACTIVATION_NAMES = map_names(  # transformers reads "gelu" in this family as its approximation
+    {"gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu_tanh", "gelu_python": "gelu"}
+    | dict.fromkeys(_GELU_TANH_NAMES, "gelu_tanh")
+    | dict.fromkeys(_SILU_NAMES, "silu")
 )
 LAYERS_KEY = ConfigKey(
     "layers", ("layers",), None, return_unchanged
@@ -78,13 +94,30 @@ WINDOW_KEY = ConfigKey(
 EPS_PATHS = ("norm.eps", "attention.heads.norm_eps")
 N_HEADS_PATHS = ("n_heads", "attention.heads.n_heads", "attention.heads.n_kv_heads")
 BIAS_PATHS = ("attention.heads.bias", "attention.heads.out_bias")
-SILU_ONLY = {"hidden_act": ("silu", "swish")}
-UNQUANTIZED = {"quantization_config": (None,)}
+SILU_ONLY = {"hidden_act": _SILU_NAMES}
+SQUARED_RELU_ONLY = {"hidden_act": ("relu2",)}
+ALL_FAMILIES = {"quantization_config": (None,), "is_causal": (True,), "per_layer_config": (None,)}
 FULL_ROTATION = {  # RoPE on all features
     f"{place}partial_rotary_factor": (None, 1.0) for place in ("", "rope_parameters.", "rope_scaling.")
 }
 QKV_PARTS = ("q", "k", "v")
 LLAMA_LAYER = "model.layers.{n}."
+FUSED_GATE_ROW = TensorRow(LAYER_PREFIX + "ffn.up.*", {LLAMA_LAYER + "mlp.gate_up_proj.*": ("gate", "up")})
+PLAIN_FFN_ROW = TensorRow(LAYER_PREFIX + "ffn.up.*", {LLAMA_LAYER + "mlp.up_proj.*": ()})
+PAIRED_ROPE_ROW = TensorRow(  # RoPE rotates neighboring features
+    HEADS_PREFIX + "qkv.*",
+    {f"{LLAMA_LAYER}self_attn.{p}_proj.*": (p,) for p in QKV_PARTS},
+    layouts.ROTARY_PAIRS,
+)
+
+
+LLAMA_KV_HEADS_KEY = ConfigKey(
+    "num_key_value_heads", ("attention.heads.n_kv_heads",), itemgetter("num_attention_heads")
+)
+
+
+def _make_kv_heads_key(default: int) -> ConfigKey:
+    return ConfigKey("num_key_value_heads", ("attention.heads.n_kv_heads",), default)
 
 
 def _default_to_four_times(width: str) -> Any:
@@ -106,6 +139,29 @@ def _make_qk_norm_rows(layout: Layout = PLAIN_LAYOUT) -> tuple[TensorRow, ...]:
     )
 
 
+def _make_expert_rows(block: str, gate: str, up: str, down: str) -> tuple[TensorRow, ...]:
+    """Make the rows of experts that files store one by one."""
+    experts = f"{LLAMA_LAYER}{block}.experts.{{e}}."
+    return (
+        TensorRow(LAYER_PREFIX + "ffn.router.*", {f"{LLAMA_LAYER}{block}.gate.*": ()}),
+        TensorRow(LAYER_PREFIX + "ffn.up.*", {f"{experts}{name}.*": () for name in (gate, up)}),
+        TensorRow(LAYER_PREFIX + "ffn.down.*", {f"{experts}{down}.*": ()}),
+    )
+
+
+def _make_qwen_expert_keys(width: int, n_experts: int, n_chosen: int) -> tuple[ConfigKey, ...]:
+    return (
+        ConfigKey("moe_intermediate_size", ("ffn_width",), width),
+        ConfigKey("num_experts", ("ffn.n_experts",), n_experts, require_integer),
+        ConfigKey("num_experts_per_tok", ("ffn.n_chosen",), n_chosen, require_integer),
+        ConfigKey("norm_topk_prob", ("ffn.renormalize",), False, require_bool),
+    )
+
+
+QWEN_EXPERT_ROWS = _make_expert_rows("mlp", "gate_proj", "up_proj", "down_proj")
+EXPERTS_IN_ALL_LAYERS: Config = {"decoder_sparse_step": (1,), "mlp_only_layers": ([], None)}
+
+
 # The families
 
 LLAMA = Family(
@@ -119,12 +175,12 @@ LLAMA = Family(
             "attention.rotary": ROPE,
         },
     ),
-    fixed=SILU_ONLY | FULL_ROTATION | UNQUANTIZED,
+    fixed=SILU_ONLY | FULL_ROTATION | ALL_FAMILIES,
     keys=(
         ConfigKey("hidden_size", ("dim", "attention.heads.dim")),
         ConfigKey("num_hidden_layers", ("n_layers",)),
         ConfigKey("num_attention_heads", ("n_heads", "attention.heads.n_heads")),
-        ConfigKey("num_key_value_heads", ("attention.heads.n_kv_heads",), itemgetter("num_attention_heads")),
+        LLAMA_KV_HEADS_KEY,
         ConfigKey("head_dim", ("attention.heads.head_dim",), None),
         ConfigKey("intermediate_size", ("ffn_width",)),
         ConfigKey("rms_norm_eps", ("norm.eps",), 1e-6),
@@ -157,6 +213,189 @@ MISTRAL = LLAMA.derive(  # sliding window
     normalize=config_variants.normalize_mistral,
 )
 
+
+def _invert(scale: Any) -> Any:
+    return 1 / scale if scale else None
+
+
+def _read_inverse(divisor: Any) -> Any:
+    if not require_number(divisor):
+        raise ValueError("must not be 0")
+    return 1 / divisor
+
+
+GRANITE = LLAMA.derive(  # constant factors of embeddings, scores, residual branches and logits
+    "GraniteForCausalLM",
+    model={"block": BLOCK},
+    keys=[
+        ConfigKey("embedding_multiplier", ("embedding_scale",), 1.0),
+        ConfigKey("attention_multiplier", ("attention.multiplier",), 1.0),
+        ConfigKey("residual_multiplier", ("block.multiplier",), 1.0),
+        ConfigKey("logits_scaling", ("logit_scale",), 1.0, _read_inverse, _invert),
+    ],
+    normalize=config_variants.normalize_granite,
+    denormalize=config_variants.denormalize_granite,
+)
+
+STARCODER2 = LLAMA.derive(  # LayerNorm, plain FFN, biases everywhere, sliding window
+    "Starcoder2ForCausalLM",
+    model={"ffn": MLP, "norm": LAYER_NORM},
+    keys=[
+        _make_kv_heads_key(2),
+        ConfigKey("hidden_act", ("ffn.approximate",), "gelu_pytorch_tanh", *GELU_NAMES),
+        ConfigKey("norm_epsilon", ("norm.eps",), 1e-5),
+        ConfigKey("tie_word_embeddings", ("tie",), True, require_bool),
+        ConfigKey("use_bias", ("bias", *BIAS_PATHS), True, require_bool),
+        WINDOW_KEY,
+    ],
+    rows=[
+        TensorRow(LAYER_PREFIX + "ffn.up.*", {LLAMA_LAYER + "mlp.c_fc.*": ()}),
+        TensorRow(LAYER_PREFIX + "ffn.down.*", {LLAMA_LAYER + "mlp.c_proj.*": ()}),
+    ],
+    drop=["rms_norm_eps", "attention_bias", "mlp_bias"],
+    fixed=FULL_ROTATION | {"layer_types": (None,)} | ALL_FAMILIES,
+)
+
+STABLELM = LLAMA.derive(  # LayerNorm, partial RoPE, parallel blocks with one norm or sequential ones
+    "StableLmForCausalLM",
+    model={"bias": False, "norm": LAYER_NORM, "block": BLOCK, "attention.heads.out_bias": False},
+    keys=[
+        _make_kv_heads_key(32),
+        ConfigKey("layer_norm_eps", ("norm.eps",), 1e-5),
+        ConfigKey("use_qkv_bias", ("attention.heads.bias",), False, require_bool),
+        ConfigKey("use_parallel_residual", ("block.parallel", "block.shared_norm"), False, require_bool),
+        ConfigKey("partial_rotary_factor", ("attention.rotary.fraction",)),
+    ],
+    drop=["head_dim", "rms_norm_eps", "attention_bias", "mlp_bias"],
+    fixed=SILU_ONLY | {"head_dim": (None,), "qk_layernorm": (False,)} | ALL_FAMILIES,
+    normalize=partial(rope_config.normalize_rotation, fraction=0.25),
+)
+
+SEED_OSS = LLAMA.derive(  # separate switches of the biases
+    "SeedOssForCausalLM",
+    keys=[
+        ConfigKey("attention_bias", ("attention.heads.bias",), True, require_bool),
+        ConfigKey("attention_out_bias", ("attention.heads.out_bias",), False, require_bool),
+    ],
+    normalize=partial(
+        config_variants.normalize_with_defaults, defaults={"head_dim": 128, "num_key_value_heads": 8}
+    ),
+)
+
+GLM = LLAMA.derive(  # partial RoPE of neighboring features, fused matrices
+    "GlmForCausalLM",
+    model={"bias": False, "attention.heads.out_bias": False},
+    keys=[
+        _make_kv_heads_key(2),
+        ConfigKey("head_dim", ("attention.heads.head_dim",), 128),
+        ConfigKey("rms_norm_eps", ("norm.eps",), 1.5625e-7),
+        ConfigKey("attention_bias", ("attention.heads.bias",), True, require_bool),
+        ConfigKey("partial_rotary_factor", ("attention.rotary.fraction",)),
+    ],
+    rows=[PAIRED_ROPE_ROW, FUSED_GATE_ROW],
+    drop=["mlp_bias"],
+    fixed=SILU_ONLY | ALL_FAMILIES,
+    normalize=partial(config_variants.normalize_with_defaults, defaults={"head_dim": 128}, fraction=0.5),
+)
+
+GLM4 = GLM.derive(  # norms on both sides of each part
+    "Glm4ForCausalLM",
+    model={"block": BLOCK | {"norms": "sandwich"}},
+    rows=_make_norm_rows(
+        mixer_after="post_self_attn_layernorm",
+        ffn_norm="post_attention_layernorm",
+        ffn_after="post_mlp_layernorm",
+    ),
+)
+
+ERNIE4_5 = LLAMA.derive(  # RoPE of neighboring features, one switch of all biases
+    "Ernie4_5ForCausalLM",
+    keys=[
+        ConfigKey("rms_norm_eps", ("norm.eps",), 1e-5),
+        ConfigKey("tie_word_embeddings", ("tie",), True, require_bool),
+        ConfigKey("use_bias", ("bias", *BIAS_PATHS), False, require_bool),
+    ],
+    rows=[PAIRED_ROPE_ROW],
+    drop=["attention_bias", "mlp_bias"],
+    normalize=partial(
+        config_variants.normalize_with_defaults,
+        defaults={"head_dim": 128, "num_key_value_heads": 2},
+        base=500000.0,
+    ),
+)
+
+HELIUM = LLAMA.derive(  # RoPE of neighboring features, no bias of the output projection
+    "HeliumForCausalLM",
+    model={"attention.heads.out_bias": False},
+    keys=[
+        _make_kv_heads_key(20),
+        ConfigKey("head_dim", ("attention.heads.head_dim",), 128),
+        ConfigKey("rms_norm_eps", ("norm.eps",), 1e-8),
+        ConfigKey("attention_bias", ("attention.heads.bias",), False, require_bool),
+    ],
+    rows=[PAIRED_ROPE_ROW],
+    normalize=config_variants.normalize_helium,
+)
+
+COHERE = LLAMA.derive(  # LayerNorm without bias, parallel blocks with one norm, RoPE of neighboring features
+    "CohereForCausalLM",
+    model={
+        "bias": False,
+        "norm": LAYER_NORM | {"bias": False},
+        "block": BLOCK | {"parallel": True, "shared_norm": True},
+    },
+    keys=[
+        ConfigKey("layer_norm_eps", ("norm.eps",), 1e-5),
+        ConfigKey("logit_scale", ("logit_scale",), 0.0625),
+        ConfigKey("tie_word_embeddings", ("tie",), True, require_bool),
+    ],
+    rows=[PAIRED_ROPE_ROW],
+    drop=["rms_norm_eps", "mlp_bias", LAYER_PREFIX + "ffn_norm.*"],
+    fixed=LLAMA.fixed | {"use_qk_norm": (False, None)},
+    normalize=partial(rope_config.normalize_rotation, base=500000.0),
+)
+
+COHERE2 = COHERE.derive(  # windows; full layers without RoPE
+    "Cohere2ForCausalLM",
+    keys=[LAYERS_KEY],
+    fixed=LLAMA.fixed,
+    normalize=config_variants.normalize_cohere2,
+    denormalize=config_variants.denormalize_windows_with_default,
+)
+
+ARCEE = LLAMA.derive(  # squared ReLU
+    "ArceeForCausalLM",
+    model={"ffn": RELU_MLP | {"power": 2}},
+    keys=[ConfigKey("rms_norm_eps", ("norm.eps",), 1e-5)],
+    rows=[PLAIN_FFN_ROW],
+    fixed=SQUARED_RELU_ONLY | FULL_ROTATION | ALL_FAMILIES,
+)
+
+NEMOTRON = LLAMA.derive(  # squared ReLU, LayerNorm with gains minus 1, partial RoPE
+    "NemotronForCausalLM",
+    model={"ffn": RELU_MLP | {"power": 2}, "norm": LAYER_NORM},
+    keys=[
+        ConfigKey("num_key_value_heads", ("attention.heads.n_kv_heads",)),
+        ConfigKey("norm_eps", ("norm.eps",), 1e-5),
+        ConfigKey("partial_rotary_factor", ("attention.rotary.fraction",)),
+    ],
+    rows=[
+        PLAIN_FFN_ROW,
+        *(
+            TensorRow(f"{ours}.{part}", {f"{theirs}.{part}": ()}, layout)
+            for ours, theirs in (
+                (LAYER_PREFIX + "mixer_norm", LLAMA_LAYER + "input_layernorm"),
+                (LAYER_PREFIX + "ffn_norm", LLAMA_LAYER + "post_attention_layernorm"),
+                ("norm", "model.norm"),
+            )
+            for part, layout in (("weight", PLUS_ONE), ("bias", PLAIN_LAYOUT))
+        ),
+    ],
+    drop=["rms_norm_eps", LAYER_PREFIX + "mixer_norm.*", LAYER_PREFIX + "ffn_norm.*", "norm.*"],
+    fixed=SQUARED_RELU_ONLY | ALL_FAMILIES,
+    normalize=partial(rope_config.normalize_rotation, fraction=0.5),
+)
+
 PHI3 = MISTRAL.derive(  # fused matrices, partial RoPE
     "Phi3ForCausalLM",
     keys=[
@@ -165,10 +404,10 @@ PHI3 = MISTRAL.derive(  # fused matrices, partial RoPE
     ],
     rows=[
         TensorRow(HEADS_PREFIX + "qkv.*", {LLAMA_LAYER + "self_attn.qkv_proj.*": QKV_PARTS}),
-        TensorRow(LAYER_PREFIX + "ffn.up.*", {LLAMA_LAYER + "mlp.gate_up_proj.*": ("gate", "up")}),
+        FUSED_GATE_ROW,
     ],
     drop=["rope_scaling"],
-    fixed=SILU_ONLY | UNQUANTIZED,
+    fixed=SILU_ONLY | ALL_FAMILIES,
     normalize=partial(rope_config.normalize_rotation, fraction=1.0, kinds=()),
 )
 
@@ -218,9 +457,29 @@ OLMO2 = LLAMA.derive(  # post-norms; norms of queries and keys over their full w
     drop=["mlp_bias", LAYER_PREFIX + "mixer_norm.*", LAYER_PREFIX + "ffn_norm.*"],
 )
 
-GEMMA2 = LLAMA.derive(  # norms on both sides of each part, capped scores and logits, windows
-    "Gemma2ForCausalLM",
-    model={"bias": False, "block": BLOCK | {"norms": "sandwich"}, "attention.kernel": EAGER},
+OLMO3 = OLMO2.derive(  # windows, two RoPE tables
+    "Olmo3ForCausalLM",
+    keys=[LAYERS_KEY],
+    normalize=config_variants.normalize_olmo3,
+    denormalize=config_variants.denormalize_windows_and_rotations,
+)
+
+EXAONE4 = OLMO2.derive(  # norms of queries and keys per head; windows; full layers without RoPE
+    "Exaone4ForCausalLM",
+    model={
+        "attention.heads.bias": False,
+        "attention.heads.out_bias": False,
+        "attention.heads.norm_over": "head",
+    },
+    keys=[_make_kv_heads_key(32), LAYERS_KEY],
+    drop=["attention_bias"],
+    normalize=config_variants.normalize_exaone4,
+    denormalize=config_variants.denormalize_exaone4,
+)
+
+GEMMA = LLAMA.derive(  # gains minus 1, scaled embeddings, GELU gate
+    "GemmaForCausalLM",
+    model={"bias": False},
     keys=[
         ConfigKey(
             "hidden_size",
@@ -229,9 +488,26 @@ GEMMA2 = LLAMA.derive(  # norms on both sides of each part, capped scores and lo
             write=lambda scale: round(scale**2),
         ),
         ConfigKey("hidden_size", ("dim", "attention.heads.dim")),
-        ConfigKey("head_dim", ("attention.heads.head_dim",)),
-        ConfigKey("hidden_activation", ("ffn.activation",), "gelu_pytorch_tanh", *GATED_ACTIVATION_NAMES),
+        ConfigKey("head_dim", ("attention.heads.head_dim",), 256),
+        _make_kv_heads_key(16),
+        ConfigKey("hidden_act", ("ffn.activation",), "gelu_pytorch_tanh", *GEMMA_ACTIVATION_NAMES),
         ConfigKey("tie_word_embeddings", ("tie",), True, require_bool),
+    ],
+    rows=[
+        *_make_norm_rows(PLUS_ONE, mixer_norm="input_layernorm", ffn_norm="post_attention_layernorm"),
+        TensorRow("norm.*", {"model.norm.*": ()}, PLUS_ONE),
+    ],
+    drop=["mlp_bias"],
+    fixed=FULL_ROTATION | {"use_bidirectional_attention": (None, False)} | ALL_FAMILIES,
+)
+
+GEMMA2 = GEMMA.derive(  # norms on both sides of each part, capped scores and logits, windows
+    "Gemma2ForCausalLM",
+    model={"block": BLOCK | {"norms": "sandwich"}, "attention.kernel": EAGER},
+    keys=[
+        ConfigKey("head_dim", ("attention.heads.head_dim",)),
+        LLAMA_KV_HEADS_KEY,
+        ConfigKey("hidden_activation", ("ffn.activation",), "gelu_pytorch_tanh", *GATED_ACTIVATION_NAMES),
         ConfigKey("query_pre_attn_scalar", ("attention.multiplier",)),
         ConfigKey(
             "attn_logit_softcapping",
@@ -243,18 +519,13 @@ GEMMA2 = LLAMA.derive(  # norms on both sides of each part, capped scores and lo
         ConfigKey("final_logit_softcapping", ("logit_cap",), None),
         LAYERS_KEY,
     ],
-    rows=[
-        *_make_norm_rows(
-            PLUS_ONE,
-            mixer_norm="input_layernorm",
-            mixer_after="post_attention_layernorm",
-            ffn_norm="pre_feedforward_layernorm",
-            ffn_after="post_feedforward_layernorm",
-        ),
-        TensorRow("norm.*", {"model.norm.*": ()}, PLUS_ONE),
-    ],
-    drop=["mlp_bias"],
-    fixed=FULL_ROTATION | {"use_bidirectional_attention": (None, False)} | UNQUANTIZED,
+    rows=_make_norm_rows(
+        PLUS_ONE,
+        mixer_after="post_attention_layernorm",
+        ffn_norm="pre_feedforward_layernorm",
+        ffn_after="post_feedforward_layernorm",
+    ),
+    drop=["hidden_act"],
     normalize=config_variants.normalize_gemma2,
     denormalize=config_variants.denormalize_gemma2,
 )
@@ -274,7 +545,7 @@ GPT_OSS = LLAMA.derive(  # sinks, windows in every second layer, mixture of expe
     "GptOssForCausalLM",
     model={
         "bias": True,
-        "ffn": {"_target_": "attnlab.model.experts.Experts", "_partial_": True},
+        "ffn": EXPERTS,
         "attention.kernel": EAGER,
         "attention.epilogue": {"_target_": "attnlab.attention.epilogue.Sinks"},
     },
@@ -285,8 +556,8 @@ GPT_OSS = LLAMA.derive(  # sinks, windows in every second layer, mixture of expe
         ConfigKey("head_dim", ("attention.heads.head_dim",), 64),
         ConfigKey("rms_norm_eps", ("norm.eps",), 1e-5),
         ConfigKey("attention_bias", BIAS_PATHS, True, require_bool),
-        ConfigKey("num_local_experts", ("ffn.n_experts",), 128),
-        ConfigKey("num_experts_per_tok", ("ffn.n_chosen",), 4),
+        ConfigKey("num_local_experts", ("ffn.n_experts",), 128, require_integer),
+        ConfigKey("num_experts_per_tok", ("ffn.n_chosen",), 4, require_integer),
         ConfigKey("swiglu_alpha", ("ffn.sharpness",), 1.702),
         ConfigKey("swiglu_limit", ("ffn.limit",), 7.0),
         LAYERS_KEY,
@@ -314,9 +585,61 @@ GPT_OSS = LLAMA.derive(  # sinks, windows in every second layer, mixture of expe
         ),
     ],
     drop=["mlp_bias", LAYER_PREFIX + "ffn.up.*", LAYER_PREFIX + "ffn.down.*"],
-    fixed=FULL_ROTATION | {"hidden_act": ("silu",)} | UNQUANTIZED,
+    fixed=FULL_ROTATION | SILU_ONLY | ALL_FAMILIES,
+    aliases={"num_experts": "num_local_experts"},
     normalize=config_variants.normalize_gpt_oss,
-    denormalize=windows.denormalize_windows,
+    denormalize=config_variants.denormalize_windows_with_default,
+)
+
+MIXTRAL = MISTRAL.derive(  # mixture of experts
+    "MixtralForCausalLM",
+    model={"ffn": SWIGLU_EXPERTS},
+    keys=[
+        ConfigKey("rms_norm_eps", ("norm.eps",), 1e-5),
+        ConfigKey("num_local_experts", ("ffn.n_experts",), 8, require_integer),
+        ConfigKey("num_experts_per_tok", ("ffn.n_chosen",), 2, require_integer),
+    ],
+    rows=_make_expert_rows("block_sparse_moe", "w1", "w3", "w2"),
+    fixed=MISTRAL.fixed | {"router_jitter_noise": (0.0,)},
+    aliases={"num_experts": "num_local_experts"},
+    normalize=partial(config_variants.normalize_with_defaults, defaults={"num_key_value_heads": 8}, base=1e6),
+)
+
+QWEN2_MOE = QWEN2.derive(  # mixture of experts with a shared one
+    "Qwen2MoeForCausalLM",
+    model={"ffn": SWIGLU_EXPERTS},
+    keys=[
+        *_make_qwen_expert_keys(width=1408, n_experts=60, n_chosen=4),
+        ConfigKey("shared_expert_intermediate_size", ("ffn.shared_width",), 5632, require_integer),
+        ConfigKey("qkv_bias", ("attention.heads.bias",), True, require_bool),
+    ],
+    rows=[
+        *QWEN_EXPERT_ROWS,
+        TensorRow(
+            LAYER_PREFIX + "ffn.shared.up.*",
+            {f"{LLAMA_LAYER}mlp.shared_expert.{p}_proj.*": (p,) for p in ("gate", "up")},
+        ),
+        TensorRow(LAYER_PREFIX + "ffn.shared.down.*", {LLAMA_LAYER + "mlp.shared_expert.down_proj.*": ()}),
+        TensorRow(LAYER_PREFIX + "ffn.shared_gate.*", {LLAMA_LAYER + "mlp.shared_expert_gate.*": ()}),
+    ],
+    drop=["intermediate_size"],
+    fixed=QWEN2.fixed | EXPERTS_IN_ALL_LAYERS,
+    normalize=config_variants.normalize_qwen2_moe,
+)
+
+QWEN3_MOE = QWEN3.derive(  # mixture of experts; one window for all layers
+    "Qwen3MoeForCausalLM",
+    model={"ffn": SWIGLU_EXPERTS},
+    keys=[
+        *_make_qwen_expert_keys(width=768, n_experts=128, n_chosen=8),
+        ConfigKey("head_dim", ("attention.heads.head_dim",), None),
+        WINDOW_KEY,
+    ],
+    rows=QWEN_EXPERT_ROWS,
+    drop=["intermediate_size", "layers"],
+    fixed=QWEN3.fixed | EXPERTS_IN_ALL_LAYERS | {"layer_types": (None,)},
+    normalize=config_variants.normalize_qwen3_moe,
+    denormalize=config_variants.denormalize_qwen3_moe,
 )
 
 
@@ -362,7 +685,7 @@ DEEPSEEK_V3 = LLAMA.derive(  # latent heads, dense layers
         ),
     ],
     drop=["num_key_value_heads", "head_dim", "mlp_bias", HEADS_PREFIX + "qkv.*"],
-    fixed=LLAMA.fixed | {"rope_interleave": (True, None)},
+    fixed=LLAMA.fixed | {"rope_interleave": (True,)},
     normalize=config_variants.normalize_deepseek,
     denormalize=config_variants.denormalize_deepseek,
 )
@@ -408,7 +731,7 @@ GPT2 = Family(  # learned positions, biases everywhere, matrices that are transp
             "attention.heads.out_bias": True,
         },
     ),
-    fixed={"scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,), **UNQUANTIZED},
+    fixed={"scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,), **ALL_FAMILIES},
     keys=(
         ConfigKey("n_embd", ("dim", "attention.heads.dim", "positions.dim")),
         ConfigKey("n_layer", ("n_layers",)),
@@ -422,7 +745,7 @@ GPT2 = Family(  # learned positions, biases everywhere, matrices that are transp
             "scale_attn_weights",
             ("attention.scale_exponent",),
             True,
-            lambda scaled: -0.5 if scaled else 0,
+            lambda scaled: -0.5 if require_bool(scaled) else 0,
             bool,
         ),
     ),
@@ -439,6 +762,59 @@ GPT2 = Family(  # learned positions, biases everywhere, matrices that are transp
         TensorRow("head.weight", {"lm_head.weight": ()}),
     ),
     ignored=(".attn.bias", ".attn.masked_bias"),  # masks
+    aliases={
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "max_position_embeddings": "n_positions",
+    },
+)
+
+_OPT_LAYER = "model.decoder.layers.{n}."
+OPT = Family(  # learned positions, ReLU, biases everywhere
+    architecture="OPTForCausalLM",
+    prefix="model.",
+    model=set_leaves(
+        BASE_CONFIG,
+        {
+            "ffn": RELU_MLP,
+            "norm": LAYER_NORM | {"eps": 1e-5},
+            "positions": {"_target_": "attnlab.model.transformer.LearnedPositions"},
+        },
+    ),
+    fixed={
+        "activation_function": ("relu",),
+        "do_layer_norm_before": (True,),
+        "_remove_final_layer_norm": (False,),
+        "layer_norm_elementwise_affine": (True,),
+        **ALL_FAMILIES,
+    },
+    keys=(
+        ConfigKey("hidden_size", ("dim", "attention.heads.dim", "positions.dim")),
+        ConfigKey("num_hidden_layers", ("n_layers",)),
+        ConfigKey("num_attention_heads", N_HEADS_PATHS),
+        ConfigKey("max_position_embeddings", ("positions.length",)),
+        ConfigKey("ffn_dim", ("ffn_width",)),
+        ConfigKey("tie_word_embeddings", ("tie",), True, require_bool),
+        ConfigKey("enable_bias", ("bias", *BIAS_PATHS), True, require_bool),
+    ),
+    rows=(
+        TensorRow(
+            "positions.table.weight",
+            {"model.decoder.embed_positions.weight": ()},
+            layouts.UNUSED_POSITIONS,
+        ),
+        TensorRow("embedding.weight", {"model.decoder.embed_tokens.weight": ()}),
+        TensorRow(LAYER_PREFIX + "mixer_norm.*", {_OPT_LAYER + "self_attn_layer_norm.*": ()}),
+        TensorRow(HEADS_PREFIX + "qkv.*", {f"{_OPT_LAYER}self_attn.{p}_proj.*": (p,) for p in QKV_PARTS}),
+        TensorRow(HEADS_PREFIX + "out.*", {_OPT_LAYER + "self_attn.out_proj.*": ()}),
+        TensorRow(LAYER_PREFIX + "ffn_norm.*", {_OPT_LAYER + "final_layer_norm.*": ()}),
+        TensorRow(LAYER_PREFIX + "ffn.up.*", {_OPT_LAYER + "fc1.*": ()}),
+        TensorRow(LAYER_PREFIX + "ffn.down.*", {_OPT_LAYER + "fc2.*": ()}),
+        TensorRow("norm.*", {"model.decoder.final_layer_norm.*": ()}),
+        TensorRow("head.weight", {"lm_head.weight": ()}),
+    ),
+    normalize=config_variants.normalize_opt,
 )
 
 GPT_NEOX = Family(  # and Pythia: RoPE on a quarter of the features, parallel blocks or not
@@ -447,7 +823,7 @@ GPT_NEOX = Family(  # and Pythia: RoPE on a quarter of the features, parallel bl
     model=set_leaves(
         BASE_CONFIG, {"bias": True, "ffn": MLP, "norm": LAYER_NORM, "block": BLOCK, "attention.rotary": ROPE}
     ),
-    fixed=UNQUANTIZED,
+    fixed={"head_dim": (None,), **ALL_FAMILIES},  # transformers builds its RoPE table from it
     keys=(
         ConfigKey("hidden_size", ("dim", "attention.heads.dim")),
         ConfigKey("num_hidden_layers", ("n_layers",)),
@@ -505,7 +881,7 @@ MPT = Family(  # ALiBi
         "attn_config.clip_qkv": (None,),
         "attn_config.qk_ln": (False,),
         "attn_config.prefix_lm": (False,),
-        **UNQUANTIZED,
+        **ALL_FAMILIES,
     },
     keys=(
         ConfigKey(
@@ -532,6 +908,7 @@ MPT = Family(  # ALiBi
         TensorRow("norm.*", {"transformer.norm_f.*": ()}),
         TensorRow("head.weight", {"lm_head.weight": ()}),
     ),
+    aliases={"hidden_size": "d_model", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
     normalize=config_variants.normalize_mpt,
     denormalize=config_variants.denormalize_mpt,
 )
@@ -550,7 +927,7 @@ FALCON = Family(  # parallel blocks with one norm or two, ALiBi or not
     architecture="FalconForCausalLM",
     prefix="transformer.",
     model=set_leaves(BASE_CONFIG, {"ffn": MLP, "norm": LAYER_NORM, "block": BLOCK}),
-    fixed=UNQUANTIZED,
+    fixed=ALL_FAMILIES,
     keys=(
         ConfigKey("hidden_size", ("dim", "attention.heads.dim")),
         ConfigKey("num_hidden_layers", ("n_layers",)),
@@ -586,6 +963,7 @@ FALCON = Family(  # parallel blocks with one norm or two, ALiBi or not
         TensorRow("head.weight", {"lm_head.weight": ()}),
     ),
     ignored=("rotary_emb.inv_freq",),
+    aliases={"n_embed": "hidden_size"},
     normalize=config_variants.normalize_falcon,
     denormalize=config_variants.denormalize_falcon,
 )
@@ -607,4 +985,23 @@ FAMILIES: Mapping[str, Family] = {  # `save_hf_model` takes the first that can e
     "mpt": MPT,
     "falcon": FALCON,
     "diffllama": DIFFLLAMA,
+    "granite": GRANITE,
+    "starcoder2": STARCODER2,
+    "olmo3": OLMO3,
+    "stablelm": STABLELM,
+    "glm": GLM,
+    "glm4": GLM4,
+    "seed_oss": SEED_OSS,
+    "exaone4": EXAONE4,
+    "ernie4_5": ERNIE4_5,
+    "helium": HELIUM,
+    "gemma": GEMMA,
+    "cohere": COHERE,
+    "cohere2": COHERE2,
+    "arcee": ARCEE,
+    "nemotron": NEMOTRON,
+    "opt": OPT,
+    "mixtral": MIXTRAL,
+    "qwen2_moe": QWEN2_MOE,
+    "qwen3_moe": QWEN3_MOE,
 }

@@ -7,8 +7,13 @@ from attnlab.model.huggingface.families.checkpoint_family import Layout
 from attnlab.model.huggingface.rope_config import Config
 
 
+def _get_mixer_config(config: Config) -> Config:
+    mixer: Config = config.get("mixer") or config["attention"]
+    return mixer
+
+
 def _get_heads_config(config: Config) -> Config:
-    heads: Config = config["attention"]["heads"]
+    heads: Config = _get_mixer_config(config)["heads"]
     return heads
 
 
@@ -35,6 +40,11 @@ GROUPED_LAYOUT = Layout(_group_by_part, _group_by_kv_head)  # by KV head: its qu
 PLUS_ONE = Layout(  # gains are stored minus 1; the sum is computed as in transformers
     lambda tensor, config: tensor.to(torch.promote_types(tensor.dtype, torch.float32)) + 1,
     lambda tensor, config: tensor - 1,
+)
+
+UNUSED_POSITIONS = Layout(  # the table starts with two rows that no token of an unpadded text reads
+    lambda tensor, config: tensor[2:],
+    lambda tensor, config: torch.cat((tensor.new_zeros(2, tensor.shape[1]), tensor)),
 )
 
 
@@ -81,6 +91,25 @@ def _reorder_rotary_rows(rows: Tensor, blocks: int, n_rotary: int, shape: tuple[
     return torch.cat((other_rows, rotary_rows.unflatten(1, shape).transpose(1, 2).flatten(1, 2)), 1).flatten(
         0, 1
     )
+
+
+def _reorder_first_rows_of_qk(rows: Tensor, config: Config, shape: tuple[int, int]) -> Tensor:
+    """Reorder the first rows of each head of queries and keys, as many as RoPE rotates."""
+    heads = _get_heads_config(config)
+    n_values = heads["n_kv_heads"]
+    rows = rows.unflatten(0, (heads["n_heads"] + 2 * n_values, -1))
+    fraction = (_get_mixer_config(config).get("rotary") or {}).get("fraction", 1.0)
+    n_rotary = round(rows.shape[1] * fraction) // 2 * 2  # RoPE itself raises an error for an odd number
+    qk, v = rows.tensor_split((-n_values,))
+    rotary_rows, other_rows = qk.tensor_split((n_rotary,), dim=1)
+    rotary_rows = rotary_rows.unflatten(1, shape).transpose(1, 2).flatten(1, 2)
+    return torch.cat((torch.cat((rotary_rows, other_rows), dim=1), v)).flatten(0, 1)
+
+
+ROTARY_PAIRS = Layout(
+    lambda rows, config: _reorder_first_rows_of_qk(rows, config, _HALVES),
+    lambda rows, config: _reorder_first_rows_of_qk(rows, config, _PAIRS),
+)
 
 
 def _reorder_query_rows(rows: Tensor, config: Config, shape: tuple[int, int]) -> Tensor:

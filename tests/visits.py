@@ -44,9 +44,42 @@ class Visit:
         self.context.close()
 
 
+def find_barriers(page: Any) -> list[tuple[str, str, str]]:
+    """Find the serious and critical violations that axe-core reports, with all folds of the page open."""
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is not installed: pip install -e '.[browser]'"
+    )
+    page.evaluate("for (const fold of document.querySelectorAll('details')) fold.open = true")
+    context = {
+        "include": [["html"]],
+        "exclude": [["figure svg"]],
+    }  # slow; its text has the colors of the page
+    return [
+        (violation["id"], violation["nodes"][0]["html"][:160], violation["nodes"][0]["failureSummary"][:300])
+        for violation in axe.Axe().run(page, context=context).response["violations"]
+        if violation["impact"] in ("serious", "critical")
+    ]
+
+
+def follow_skip_link(page: Any, target: str) -> None:
+    """Press Tab and Enter on a fresh page: its first element leads to `target`, and is visible meanwhile."""
+    page.keyboard.press("Tab")
+    link = page.locator("a:focus")
+    assert link.inner_text().strip() == "Skip to content"
+    page.wait_for_timeout(400)  # it may fade in
+    box = link.bounding_box()
+    assert box["x"] >= 0
+    assert box["y"] >= 0
+    assert link.evaluate("link => getComputedStyle(link).opacity") == "1"
+    page.keyboard.press("Enter")
+    playwright.expect(page.locator(f"{target}:focus")).to_have_count(1)
+
+
 def find_page(made: Mapping, name: str) -> Path:
     if name == "ledger":
         for world in made:  # a ledger of all of them, whichever test comes first
             assert made[world]
         return ledger.write_ledger(made["good"][1].parent)[1]
-    return made["good"][1].parent / "index.html" if name == "index" else made[name][1] / "report.html"
+    if name == "index":
+        return made["good"][1].parent / "index.html"
+    return made[name][1] / ("inspect.html" if name == "inspect" else "report.html")

@@ -1,0 +1,161 @@
+"""`export`: a Hugging Face folder with the same logits and token ids, or one line and no folder."""
+
+import random
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from untrained import write_untrained
+
+from attnlab.cli import main as entry
+from attnlab.cli.verbs.export import build_hf_tokenizer
+from attnlab.data.tokenizers import BpeTokenizer, ByteTokenizer, CharTokenizer
+from attnlab.data.vocabulary import Vocabulary, build_vocabulary
+from attnlab.model.huggingface import conversion
+from attnlab.training.trained_model import load_run
+
+torch.set_num_threads(1)
+RUN = "0123456789abcdef"
+TEXT = "Zwölf Boxkämpfer\n\tjagen  Viktor quer über den Sylter Deich: 東京 🦊 <0x41>. " * 40
+
+
+@pytest.fixture
+def write_run(compose: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
+    """`write_run(*overrides)`: write an untrained run in runs/ of the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *overrides: write_untrained(tmp_path / "runs", RUN, compose(*overrides))
+
+
+def export(*words: str) -> int:
+    return entry.main(["export", *words])
+
+
+@pytest.mark.parametrize("overrides", [["model=llama", "heads=gqa"], ["position=alibi"]])
+def test_transformers_reads_the_same_model_and_tokenizer(
+    write_run: Callable, capfd: pytest.CaptureFixture[str], tmp_path: Path, overrides: list[str]
+) -> None:
+    import transformers
+
+    folder = write_run(*overrides)
+    trained = load_run(folder)
+    assert export(f"run={RUN[:5]}", "to=new/exported") == 0, capfd.readouterr().err
+    out = "new/exported: config.json, model.safetensors, tokenizer.json, tokenizer_config.json\n"
+    assert capfd.readouterr().out == out
+    exported = tmp_path / "new" / "exported"
+    assert [path.name for path in exported.parent.iterdir()] == ["exported"], "no temporary folder stays"
+    assert stat.S_IMODE(exported.stat().st_mode) & 0o700 == 0o700
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+    ids = tokenizer("the fox jumps")["input_ids"]
+    assert ids == trained.encode("the fox jumps")
+    assert tokenizer.decode(ids) == "the fox jumps"
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(exported, attn_implementation="eager")
+    with torch.no_grad():
+        expected = trained.model(torch.tensor([ids]))
+        logits = theirs(torch.tensor([ids])).logits
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["model=llama", "score=forget"], "model.attention.forgetting"),
+        (["model=lstm"], "no family can express this model"),
+    ],
+)
+def test_model_that_no_family_has_is_one_line_and_writes_nothing(
+    write_run: Callable, capfd: pytest.CaptureFixture[str], tmp_path: Path, overrides: list[str], message: str
+) -> None:
+    write_run(*overrides)
+    before = {*tmp_path.iterdir()}
+    assert export(f"run={RUN}", "to=exported") == 2
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert f"run {RUN} cannot be exported: " in err
+    assert message in err
+    assert {*tmp_path.iterdir()} == before
+
+
+def test_folder_that_loads_as_another_model_does_not_appear(
+    write_run: Callable,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    load_hf_model = conversion.load_hf_model
+
+    def load_changed_model(folder: Path) -> tuple[Any, Any]:
+        config, model = load_hf_model(folder)
+        model.head.weight.data += 1.0
+        return config, model
+
+    write_run("model=llama")
+    before = {*tmp_path.iterdir()}
+    monkeypatch.setattr(conversion, "load_hf_model", load_changed_model)
+    assert export(f"run={RUN}", "to=exported") == 2
+    assert "the written model has other logits" in capfd.readouterr().err
+    assert {*tmp_path.iterdir()} == before
+
+
+def test_folder_in_use_is_kept_and_an_empty_one_is_filled(
+    write_run: Callable, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_run("model=llama")
+    for name in ("used", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "used" / "notes").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    for name in ("used", "file", "link"):
+        assert export(f"run={RUN}", f"to={name}") == 2
+        assert f"to={name} exists and is not an empty folder" in capfd.readouterr().err
+    assert [path.name for path in (tmp_path / "used").iterdir()] == ["notes"]
+    assert export(f"run={RUN}", "to=empty") == 0
+    assert (tmp_path / "empty" / "config.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([f"run={RUN}"], "export needs to=, and one of run= and experiment="),
+        (["to=x"], "export needs to=, and one of run= and experiment="),
+        (["run=fff", "to=x"], "no runs in runs have an id that starts with it"),
+        ([f"run={RUN}", "arm=gqa", "to=x"], "arm= and seed= select a run of an experiment"),
+        ([f"run={RUN}", "checkpoint=x", "to=x"], "unknown word 'checkpoint=x'"),
+    ],
+)
+def test_invalid_words_are_rejected(
+    write_run: Callable, capfd: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    write_run("model=llama")
+    assert export(*words) == 2
+    err = capfd.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["char", "byte", "bpe", "names", "words"])
+def test_exported_tokenizer_has_the_ids_and_text_of_the_run(kind: str) -> None:
+    words = [f"k{i}" for i in range(7)]
+    texts = [TEXT, "", "Deich 🦊", "\n\t "]
+    if kind in ("names", "words"):
+        state = "adeiklm" if kind == "names" else str(words).replace("'", '"')
+        vocabulary = Vocabulary(kind, state)
+        rng = random.Random(0)
+        choices = [*state] if kind == "names" else words
+        texts = [("" if kind == "names" else " ").join(rng.choices(choices, k=n)) for n in (1, 5, 30)]
+    else:
+        codec = {"char": CharTokenizer(), "byte": ByteTokenizer(), "bpe": BpeTokenizer(300)}[kind]
+        vocabulary = build_vocabulary(codec, codec.fit(TEXT, ""))
+    codec = vocabulary.load_codec()
+    tokenizer = build_hf_tokenizer(vocabulary)
+    assert tokenizer is not None
+    assert tokenizer.get_vocab_size() == codec.vocab_size
+    for text in texts:
+        ids = codec.encode(text).tolist()
+        assert tokenizer.encode(text).ids == ids
+        separator = " " if kind == "words" else ""
+        assert tokenizer.decode(ids, skip_special_tokens=False) == separator.join(codec.decode(ids))
+    assert build_hf_tokenizer(Vocabulary("mine.Tokenizer", "")) is None

@@ -1,0 +1,69 @@
+"""Labels of tokens: each character once, at its first token, and a mark at the other tokens."""
+
+from pathlib import Path
+
+import pytest
+from synthetic import World, build_context, build_provenance, write_runs
+
+from attnlab.data.token_labels import CONTINUATION, label_bytes, label_pieces, label_spans
+from attnlab.data.tokenizers import BpeTokenizer, ByteTokenizer
+from attnlab.report.pages.html import render_html
+from attnlab.report.report_builder import build_report
+
+TEXT = "Zoë said “naïve” 東京 🙂"
+MARK = CONTINUATION
+
+
+@pytest.mark.parametrize(
+    ("pieces", "labels"),
+    [
+        (["a", "", "é", "b"], ["a", "é", MARK, "b"]),
+        (["", "", "東x", ""], ["東", MARK, "x", MARK]),
+        (["", "\ufffd", "a"], ["\ufffd", MARK, "a"]),
+        (["whole ", "words"], ["whole ", "words"]),
+    ],
+)
+def test_character_of_several_pieces_is_at_the_first(pieces: list[str], labels: list[str]) -> None:
+    assert label_pieces(pieces) == labels
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), BpeTokenizer(270)], ids=["byte", "bpe"])
+def test_every_character_is_in_the_label_of_its_first_token(tokenizer: ByteTokenizer | BpeTokenizer) -> None:
+    tokenizer.fit(" “ " * 50 + TEXT, "")
+    ids = tokenizer.encode(TEXT).tolist()
+    byte_counts = tokenizer.count_token_bytes()[ids].tolist()
+    labels = label_bytes(TEXT, byte_counts, tokenizer.decode(ids))
+    assert len(labels) == len(ids)
+    assert "".join(label for label in labels if label != MARK) == TEXT
+    position = start = 0  # in bytes, of the token and of the next character
+    for label, count in zip(labels, byte_counts, strict=True):
+        for character in label.replace(MARK, ""):
+            assert position <= start < position + count
+            start += len(character.encode())
+        position += count
+    if isinstance(tokenizer, BpeTokenizer):
+        assert " “" in labels, "a token of a space and the start of the mark"
+
+
+def test_tokens_that_do_not_fit_the_text_are_rejected() -> None:
+    with pytest.raises(ValueError, match="the tokens have 3 bytes, and the text has 2"):
+        label_bytes("é", [1, 2], ["", "é"])
+
+
+def test_overlapping_spans_share_no_character() -> None:
+    spans = [(0, 0), (0, 1), (1, 2), (1, 2), (1, 3)]
+    assert label_spans("aéb", spans, ["<s>", "a", "Ã", "©", "b"]) == ["<s>", "a", "é", MARK, "b"]
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_page_shows_a_character_once_and_explains_the_mark(tmp_path: Path) -> None:
+    pages = []
+    for name, tokens in (("split", ["a", "", "é", "b"]), ("whole", list("aéb"))):
+        world = World({"mha": 0.0, "gqa": 0.0}, seeds=[0], tokens=tokens)
+        runs = write_runs(tmp_path / name, world)
+        report = build_report(build_context(world), runs, None, build_provenance())
+        maps = {(run.arm, run.seed): run.maps for run in runs}
+        pages.append(render_html(report, None, maps))
+    assert f'"tokens":["a","é","{MARK}","b"]' in pages[0]
+    note = f"{MARK} marks a token that continues the character of the token before."
+    assert [note in page for page in pages] == [True, False]
