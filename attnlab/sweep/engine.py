@@ -24,8 +24,8 @@ from attnlab.store.guards.preregistrations import Preregistration
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.arm_timing import measure_arm_times
-from attnlab.sweep.execute import logger_sync, submission, worker_slots
-from attnlab.sweep.execute.process_control import INTERRUPTED, TERMINATED, SigtermExit, raise_on_sigterm
+from attnlab.sweep.execute import logger_sync, process_control, submission, worker_slots
+from attnlab.sweep.execute.process_control import INTERRUPTED, TERMINATED, SigtermExit
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.plan import fork_server, invariants_gate
 from attnlab.sweep.plan.checker import Checker
@@ -63,7 +63,7 @@ def run_sweep(overrides: Sequence[str], config: DictConfig, loader: Any, launche
         context=_start_fork_server(config, settings),
     )
     os.environ[logger_notes.COMMAND_VARIABLE] = uuid.uuid4().hex[:12]
-    with raise_on_sigterm():
+    with process_control.raise_on_signals():
         return sweep.run()
 
 
@@ -145,6 +145,7 @@ class _Sweep:
             status = self.run_interim_analyses(to_launch, plans) or status
             times = {i: self.time_arms(plan) for i, plan in enumerate(plans) if plan.experiment}
         except (KeyboardInterrupt, SigtermExit) as interrupt:
+            process_control.mark_signal_handled()
             status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
             self.progress.close()
             print("interrupted: all runs were stopped; repeat the command to resume", flush=True)

@@ -14,6 +14,7 @@ from processes import wait_until
 
 from attnlab.errors import InvalidConfig
 from attnlab.store.run_schema import RunConfig
+from attnlab.sweep.execute import process_control
 from attnlab.sweep.execute.submission import launch_with_retries
 from attnlab.sweep.execute.worker import classify_exception
 
@@ -52,6 +53,40 @@ def test_folder_in_place_of_a_run_file_is_rejected_before_training(name, tmp_pat
     (tmp_path / run.id / name).mkdir(parents=True)
     with pytest.raises(InvalidConfig, match=f"{name}: a folder in place of a file .*: move it away"):
         launch_with_retries([run], tmp_path, {}, None, {})
+
+
+class _ConvertingLauncher:
+    """Gets a signal inside a library that turns its exception into another one, as pydantic does."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def launch(self, jobs, initial_job_idx):
+        try:
+            os.kill(os.getpid(), self.number)
+            time.sleep(10)
+        except BaseException as error:
+            raise ValueError(repr(error)) from None
+
+
+@pytest.mark.parametrize(
+    ("number", "exception"),
+    [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, process_control.SigtermExit)],
+)
+def test_a_signal_that_a_library_turned_into_an_error_still_interrupts(number, exception, tmp_path):
+    run = RunConfig(id="0123456789abcdef", config={"seed": 3})
+    with process_control.raise_on_signals():
+        with pytest.raises(exception):
+            launch_with_retries([run], tmp_path, {}, _ConvertingLauncher(number), {})
+        with pytest.raises(ValueError, match="an error of its own"):
+            raise ValueError("an error of its own")
+    with pytest.raises(exception), process_control.raise_on_signals():
+        _ConvertingLauncher(number).launch([], 0)
+    with process_control.raise_on_signals():
+        with pytest.raises(ValueError, match="SigtermExit|KeyboardInterrupt"):
+            _ConvertingLauncher(number).launch([], 0)
+        process_control.mark_signal_handled()
+        process_control.reraise_signal(ValueError("a later error"))  # does nothing
 
 
 @pytest.fixture

@@ -81,15 +81,44 @@ class SigtermExit(SystemExit):
     """Raised on SIGTERM, like KeyboardInterrupt on SIGINT; uncaught, it sets the exit status."""
 
 
+_unhandled_signals: list[BaseException] = []
+
+
 @contextmanager
-def raise_on_sigterm() -> Iterator[None]:
-    """Raise SigtermExit on SIGTERM within the block."""
+def raise_on_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGINT and SigtermExit on SIGTERM within the block.
 
-    def handler(_number: int, _frame: FrameType | None) -> None:
-        raise SigtermExit(TERMINATED)
+    Surprising: a library in whose code a signal arrives may turn its exception into another one (pydantic
+    does while it builds a validator); leaving the block, this becomes the exception of the signal again. An
+    ignored SIGINT stays ignored.
+    """
 
-    previous_handler = signal.signal(signal.SIGTERM, handler)
+    def handler(number: int, _frame: FrameType | None) -> None:
+        error = KeyboardInterrupt() if number == signal.SIGINT else SigtermExit(TERMINATED)
+        _unhandled_signals[:] = [error]
+        raise error
+
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        numbers.append(signal.SIGINT)
+    previous_handlers = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
+    except Exception as error:
+        reraise_signal(error)
+        raise
     finally:
-        signal.signal(signal.SIGTERM, previous_handler)
+        for number, previous in previous_handlers.items():
+            signal.signal(number, previous)
+        _unhandled_signals.clear()
+
+
+def reraise_signal(error: Exception) -> None:
+    """Raise the exception of a signal that a library has turned into `error`; else do nothing."""
+    if _unhandled_signals:
+        raise _unhandled_signals.pop() from error
+
+
+def mark_signal_handled() -> None:
+    """Note that the exception of a signal was caught, so that later errors are no consequence of it."""
+    _unhandled_signals.clear()

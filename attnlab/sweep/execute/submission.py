@@ -15,7 +15,7 @@ from attnlab.store import fingerprint, run_directories
 from attnlab.store.atomic_files import CHECKPOINT_NAMES
 from attnlab.store.guards import ownership, trust
 from attnlab.store.run_schema import RunConfig, RunResult
-from attnlab.sweep.execute import repair
+from attnlab.sweep.execute import process_control, repair
 from attnlab.sweep.execute.progress import suspend_live_region
 from attnlab.sweep.execute.ranks import count_devices
 
@@ -155,6 +155,7 @@ def _submit_runs(
         except InvalidConfig:
             raise
         except Exception as error:  # of a third-party launcher; finished runs are on disk
+            process_control.reraise_signal(error)
             if full := describe_disk_full(error, root):
                 print(full, file=sys.stderr)
             else:
