@@ -83,7 +83,7 @@ def test_a_signal_that_a_library_turned_into_an_error_still_interrupts(number, e
     with pytest.raises(exception), process_control.raise_on_signals():
         _ConvertingLauncher(number).launch([], 0)
     with process_control.raise_on_signals():
-        with pytest.raises(ValueError, match="SigtermExit|KeyboardInterrupt"):
+        with pytest.raises(ValueError, match=r"SigtermExit|KeyboardInterrupt"):
             _ConvertingLauncher(number).launch([], 0)
         process_control.mark_signal_handled()
         process_control.reraise_signal(ValueError("a later error"))  # does nothing
