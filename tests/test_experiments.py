@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from experiment_files import list_claim_arms, load_expanded
 from jsonschema import Draft202012Validator
 from omegaconf import OmegaConf
 from sampling import sample
@@ -57,15 +58,14 @@ def test_cost_comment_equals_the_runs_of_the_interim_analyses(name: str) -> None
     cost = re.search(r"^# Cost at S: (\d+) to (\d+) runs", path.read_text("utf-8"), re.MULTILINE)
     if cost is None:
         return
-    experiment = OmegaConf.load(path)
+    experiment = load_expanded(path)
     overrides = OmegaConf.to_container(experiment.arm_overrides, resolve=False)
     claims = [
         claim
         for claim in experiment.claims
         if claim.get("metric") != "kv_bytes_per_token" and "identity" not in claim
     ]
-    extended_arms = {claim[key] for claim in claims for key in ("arm", "against") if key in claim}
-    extended_arms |= {experiment.baseline for claim in claims if "against" not in claim}
+    extended_arms = {arm for claim in claims for arm in list_claim_arms(claim, experiment.baseline)}
     for _ in overrides:  # as often as parents can be nested
         extended_arms |= {
             override.removeprefix("parent=")
@@ -80,7 +80,7 @@ def test_cost_comment_equals_the_runs_of_the_interim_analyses(name: str) -> None
 
 def select_arms(experiment: Any) -> list[str]:
     """Select arms with claims, an eighth of the others, and the parents of both."""
-    claimed_arms = {claim[key] for claim in experiment.claims for key in ("arm", "against") if key in claim}
+    claimed_arms = {arm for claim in experiment.claims for arm in list_claim_arms(claim, experiment.baseline)}
     selected = {experiment.baseline, *claimed_arms, *experiment.arms[::8]}
     overrides = OmegaConf.to_container(experiment.arm_overrides, resolve=False)
     selected |= {
@@ -93,7 +93,7 @@ def select_arms(experiment: Any) -> list[str]:
 
 
 def make_line(name: str, folder: Path, cache: Path, *overrides_added: str) -> list[str]:
-    experiment = OmegaConf.load(CONF / "experiment" / f"{name}.yaml")
+    experiment = load_expanded(CONF / "experiment" / f"{name}.yaml")
     seeds = "1" if len(experiment.arms) >= MANY_ARMS or name == GRID_EXPERIMENT else "1,2"
     return [
         f"+experiment={name}", "size=debug", f"seed={seeds}", "logger=none", f"paths.runs={folder / 'runs'}",
@@ -203,10 +203,11 @@ def test_experiment_file_starts_with_its_question(name):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiment_file_is_complete(name):
-    experiment = OmegaConf.to_container(OmegaConf.load(CONF / "experiment" / f"{name}.yaml"))
+    experiment = load_expanded(CONF / "experiment" / f"{name}.yaml")
     assert experiment["name"] == name
     assert {"S", "M", "L"} <= set(experiment["size_overrides"])
-    assert {claim["arm"] for claim in experiment["claims"]} <= set(experiment["arms"])
+    claimed_arms = {arm for claim in experiment.claims for arm in list_claim_arms(claim, experiment.baseline)}
+    assert claimed_arms <= set(experiment["arms"])
     assert len(experiment["margin_reason"]) > 20
 
 

@@ -15,7 +15,9 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
+from attnlab.stats.claim_family import ClaimTest, Decision, decide_claims
 from attnlab.stats.evalues import STAKES, WEIGHTS, compute_betting_p_value
+from attnlab.stats.evidence import PairedDifferences
 from attnlab.stats.sensitivity import run_sign_flip_test
 from attnlab.stats.stopping_rules import FIXED_SAMPLE, AnytimeValid, StoppingRule, list_stopping_rules
 from attnlab.stats.timing_ratios import bootstrap_ratio
@@ -210,6 +212,76 @@ def create_failing_pairs(chance: float, both: bool = False) -> Draw:
         return np.where(baseline_fails, np.where(np.isinf(differences), math.nan, -math.inf), differences)
 
     return draw_pairs
+
+
+# Weights of arms, and the spread of each arm's noise beside what the runs of a seed share.
+CONTRASTS: Mapping[str, tuple[Sequence[float], Sequence[float]]] = {
+    "an arm against the mean of two": ((1, -0.5, -0.5), (1, 0.5, 2)),
+    "interaction": ((1, -1, -1, 1), (1, 0.5, 2, 1)),
+}
+
+
+def create_contrast(noise: Draw, weights: Sequence[float], scales: Sequence[float]) -> Draw:
+    """A weighted sum of arms without a true difference, of sd 1; the noise that seeds share cancels."""
+    spread = math.sqrt(sum((weight * scale) ** 2 for weight, scale in zip(weights, scales, strict=True)))
+
+    def draw_sums(draw: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        shared = draw.normal(0, 3, shape)
+        arms = [shared + scale * noise(draw, shape) for scale in scales]
+        return sum(weight * arm for weight, arm in zip(weights, arms, strict=True)) / spread
+
+    return draw_sums
+
+
+def list_contrast_claims() -> list[Row]:
+    return [
+        Row(
+            f"{label}, {noise}: {relation} {threshold:g} sd",
+            shift_noise(create_contrast(NOISES[noise], *arms), threshold),
+            relation,
+            threshold,
+            decide_by_t,
+        )
+        for label, arms in CONTRASTS.items()
+        for noise in ("normal", "skewed")
+        for relation, threshold in (("above", 0.0), ("below", 1.0), ("within", 1.65))
+    ]
+
+
+# Claims of one experiment about the same four arms, each as weights; none has a true difference.
+FAMILIES: Mapping[str, Sequence[Sequence[float]]] = {
+    "three steps and their ends": ((-1, 1, 0, 0), (0, -1, 1, 0), (0, 0, -1, 1), (-1, 0, 0, 1)),
+    "two effects and their interaction": ((-1, 1, 0, 0), (-1, 0, 1, 0), (1, -1, -1, 1)),
+    "three parts left out": ((-1, 1, 0, 0), (-1, 0, 1, 0), (-1, 0, 0, 1)),
+}
+
+
+def measure_family_error(claims: Sequence[Sequence[float]], plan: Plan, sweeps: int) -> float:
+    """How often at least one claim "above 0" is decided, as a report decides the family by Holm's method."""
+    rng = np.random.default_rng(zlib.crc32(repr(claims).encode()))
+    wrong = 0
+    for _ in range(sweeps):
+        arms = rng.normal(size=(4, plan[-1][0])) + rng.normal(0, 3, plan[-1][0])
+        decisions = list[Decision]()
+        for n, stopping_rule in plan:
+            tests = [
+                ClaimTest(
+                    PairedDifferences(np.asarray(weights) @ arms[:, :n], stopping_rule), (0.0, math.inf)
+                )
+                for weights in claims
+            ]
+            decisions = decide_claims(tests, previous=decisions)
+        wrong += any(decision.holds is not None for decision in decisions)
+    return wrong / sweeps
+
+
+def format_family_table(sweeps: int = 4000) -> str:
+    plans = {name: PLANS[name] for name in ("4", "8", "looks to 16")}
+    lines = [
+        format_cells(label, *(f"{measure_family_error(claims, plan, sweeps):.1%}" for plan in plans.values()))
+        for label, claims in FAMILIES.items()
+    ]
+    return format_table(["claims", *plans], lines)
 
 
 PROPORTION_ROWS = (
@@ -423,6 +495,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "other": lambda: format_error_table(row for noise in [*NOISES][1:] for row in list_claims(noise)[:3]),
     "shares_by_t": lambda: format_error_table(replace(row, decide=decide_by_t) for row in PROPORTION_ROWS),
     "either": lambda: format_error_table(replace(row, decide=decide_by_t_or_ranks) for row in RANK_ROWS[1:]),
+    "contrasts": lambda: format_error_table(list_contrast_claims()),
+    "families": format_family_table,
     "flips": format_sign_flip_table,
     "coverage": format_coverage_table,
     "costs": format_cost_table,

@@ -107,6 +107,27 @@ class ExclusiveEpilogue(nn.Module):
 
 
 @final
+class ExclusiveGate(nn.Module):
+    """Exclusive self-attention, then an output gate per feature: `ExclusiveEpilogue` and `Gate` in one."""
+
+    needs = ("values",)
+    reweights = False
+
+    def __init__(self, dim: int, n_heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.exclusive = ExclusiveEpilogue()
+        self.output_gate = Gate(dim, n_heads, head_dim)
+
+    def forward(self, out_BHTV: Tensor, lse_BHT: Tensor | None, x_BTM: Tensor, values: Tensor) -> Tensor:
+        """Remove the component along the token's own value [B, G, T, V], then scale by the gate.
+
+        Raises:
+            Unsupported: the gate's width does not match the width of the values.
+        """
+        return self.output_gate(self.exclusive(out_BHTV, lse_BHT, x_BTM, values), lse_BHT, x_BTM)
+
+
+@final
 class ConvolutionEpilogue(nn.Module):
     """Short convolution over tokens, on the attention output of all heads (see `ShortConvolution`)."""
 

@@ -202,8 +202,7 @@ def _format_required_seeds(claim: ClaimResult, runs: Sequence[RunRow]) -> str:
         return ""
     if not estimate.seeds:
         return "; no number of seeds would decide it"
-    arms = {claim.arm, claim.against}
-    seconds_by_arm = [[run.seconds or 0.0 for run in runs if run.arm == arm] for arm in arms]
+    seconds_by_arm = [[run.seconds or 0.0 for run in runs if run.arm == arm] for arm in claim.arms]
     hours = estimate.seeds * sum(fmean(seconds) for seconds in seconds_by_arm if seconds) / 3600
     return f"; about {estimate.seeds:,} for 80% power to {estimate.ends} it ({hours:.2g} h of training)"
 

@@ -33,6 +33,11 @@ def format_number(value: Any, digits: int | None = None, *, sign: bool = False, 
     return text.replace("-", MINUS) + (f" {unit}" if unit else "")
 
 
+def format_difference(arm: str, against: str) -> str:
+    """Format `arm − against`, with a sum of arms in parentheses."""
+    return f"{arm} {MINUS} {f'({against})' if ' + ' in against else against}"
+
+
 def format_pvalue(value: float | None) -> str:
     """Format a p-value with two significant digits, never as 0."""
     return NONE if value is None else "< 0.0001" if value < 0.0001 else f"{value:.2g}"

@@ -5,6 +5,7 @@ report, with the verdict NO RESULT.
 """
 
 import math
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from attnlab.report.tables.text.token_category_losses import build_token_categor
 from attnlab.report.tables.tradeoff import build_tradeoff_panels
 from attnlab.report.verdicts import comparability, leakage_check
 from attnlab.report.verdicts.budget_check import build_budget_check, describe_repeated_epochs
+from attnlab.report.verdicts.claim_groups import build_claim_groups
 from attnlab.report.verdicts.claim_results import (
     MARGIN_OVERRIDDEN,
     build_claim_results,
@@ -103,6 +105,7 @@ def build_report(
         warnings=collect_warnings(sweep, budget_check, has_preregistration=deviations is not None),
         preregistration=None,
         grid=build_grid_section(sweep, budget_check),
+        claim_groups=build_claim_groups(sweep, budget_check, claims),
     )
     rounded = Report.model_validate(to_plain_json(report.to_dict()))
     # the preregistration keeps every digit, because its hash covers them
@@ -143,7 +146,7 @@ def _list_incomparable_pairs(
     comparisons = [
         (arm, sweep.baseline, metric) for metric in list_metrics(sweep) for arm in sweep.treatment_arms
     ]
-    comparisons += [(claim.arm, claim.against, claim.metric) for claim in claims]
+    comparisons += [(*pair, claim.metric) for claim in claims for pair in combinations(claim.arms, 2)]
     pairs = []
     for arm, against, metric in dict.fromkeys(comparisons):
         if reasons := comparability.list_incomparability_reasons(sweep, budget_check, arm, against, metric):

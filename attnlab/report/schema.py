@@ -183,11 +183,16 @@ class ThresholdSignFlip(FrozenModel):
     holds: bool | None
 
 
+CONTRAST_KEYS = ("contrast", "interaction", "chain", "parts_of")  # of claims about several arms
+
+
 class PreregisteredClaim(FrozenModel):
     """A claim as preregistered, with its defaults filled in.
 
     `threshold` is in the metric's unit. A threshold given in training compute also has `threshold_text`, and
-    its `threshold` is None without a compute calibration.
+    its `threshold` is None without a compute calibration. A `contrast` has the weights of its arms, and its
+    `arm` and `against` are the sums on both sides in words. `interaction`, `chain` and `parts_of` (the
+    arm of `leave_one_out`) are the short form that the claim was written in.
     """
 
     says: str
@@ -201,6 +206,21 @@ class PreregisteredClaim(FrozenModel):
     identity: bool
     reason: str | None
     direction: Direction | None
+    contrast: dict[str, float] | None = None
+    interaction: list[str] | None = None
+    chain: list[str] | None = None
+    parts_of: str | None = None
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each arm in the difference or ratio: 1 and -1 without a contrast."""
+        return self.contrast or {self.arm: 1.0, self.against: -1.0}
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The arms of the claim, those with positive weights first."""
+        weights = self.weights
+        return tuple(sorted(weights, key=lambda arm: weights[arm] < 0))
 
     @property
     def comparison_key(self) -> tuple[str, str, str, Compare, Relation, float | None]:
@@ -306,6 +326,37 @@ class Effect(Sensitivity, Interval):
     def is_proportion(self) -> bool:
         """Whether the values lie between 0 and 1, and so their differences between −1 and 1."""
         return is_proportion(self.kind, self.metric)
+
+
+class GroupEffect(MeanInterval):
+    """An effect within a group of claims: the weighted sum of its arms, over the seeds of the group."""
+
+    name: str
+    weights: dict[str, float]
+
+
+class ClaimGroup(FrozenModel):
+    """Claims written in one short form, estimated over the seeds that all of their arms have finished.
+
+    - `kind`: an interaction of two changes, a staircase (chain), or parts left out in turn
+    - `arms`: of a chain in the order of its steps; of leave_one_out the whole first; of an interaction the
+      arm with both changes, those with one, and the baseline
+    - `effects`: of a chain its steps and last the difference of its ends, which is their sum
+    - `notes`: effects whose arms are not comparable or not matched
+    """
+
+    kind: Literal["interaction", "chain", "leave_one_out"]
+    arms: list[str]
+    metric: str
+    label: str
+    unit: str
+    direction: Direction | None
+    seeds: list[int]
+    level: float
+    digits: Decimals
+    means: dict[str, float | None]
+    effects: list[GroupEffect]
+    notes: list[str]
 
 
 class IncomparablePair(FrozenModel):
@@ -1049,11 +1100,18 @@ class Report(CurvesReport):
     warnings: list[str]
     preregistration: Preregistration | None
     grid: GridSection | None = None  # of a sweep without an experiment
+    claim_groups: list[ClaimGroup] = Field([])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of report.json; the report of an experiment has no key `grid`."""
+        """Return the content of report.json, without sections and keys that only other reports have."""
         document = super().to_dict()
-        return document if self.grid else {key: value for key, value in document.items() if key != "grid"}
+        for claim in document["verdict"]["claims"]:
+            for key in CONTRAST_KEYS:
+                if claim[key] is None:
+                    del claim[key]
+        absent = {"grid"} if self.grid is None else set[str]()
+        absent |= set() if self.claim_groups else {"claim_groups"}
+        return {key: value for key, value in document.items() if key not in absent}
 
     @property
     def title(self) -> str:

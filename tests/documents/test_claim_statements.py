@@ -4,11 +4,12 @@ import re
 from typing import Any
 
 import pytest
+from experiment_files import list_claim_arms, load_expanded
 from omegaconf import OmegaConf
 
 from attnlab.config import CONF
 
-# An arm is named by the first word of its name, or by its long form (EXPERIMENT/ARM, else ARM).
+# An arm is named by its name or the first word of it, or by its long form (EXPERIMENT/ARM, else ARM).
 LONG_FORMS = {
     "aa_null/twin": "repeated run",
     "aa_null/fresh": "runs with other seeds",
@@ -68,6 +69,10 @@ LONG_FORMS = {
     "int4_token": "per token",
     "int4_recall": "4-bit",
     "unmasked_then_causal": "trained without a mask",
+    "gpt2": "GPT-2",
+    "mha_to_mla/nope": "without positions",
+    "mha_to_mla/latent": "without rotation",
+    "mha_to_mla/mha_norm": "with it",
 }
 METRICS = {  # the first pattern that matches names the metric
     r"val/loss": "validation loss|copying loss",
@@ -101,14 +106,14 @@ METRICS = {  # the first pattern that matches names the metric
 }
 COMPARISONS = {
     "below": r"lower|less|fewer|below|smaller|halves|has an? (third|quarter|twelfth) of|rounding only",
-    "above": r"higher|more (steps .* )?than|above",
-    "within": r"equivalent to|equals?|within|exactly|in proportion to",
+    "above": r"higher|less than the sum|more (steps .* )?than|above",
+    "within": r"equivalent to|add up|equals?|within|exactly|in proportion to",
 }
 STATED = "stated"  # the arm of a theoretical value, which the claim states as a number
 CLAIMS = [
     pytest.param(path.stem, experiment, claim, id=f"{path.stem}-{i}")
     for path in sorted((CONF / "experiment").glob("*.yaml"))
-    for experiment in [OmegaConf.load(path)]
+    for experiment in [load_expanded(path)]
     for i, claim in enumerate(experiment.claims)
 ]
 
@@ -116,7 +121,7 @@ CLAIMS = [
 def names_arm(says: str, name: str, arm: str) -> bool:
     long_form = LONG_FORMS.get(f"{name}/{arm}", LONG_FORMS.get(arm, ""))
     first_word = re.escape(arm.partition("_")[0])
-    pattern = f"{first_word}s?|{long_form}" if long_form else f"{first_word}s?"
+    pattern = "|".join(filter(None, [re.escape(arm), f"{first_word}s?", long_form]))
     return arm == STATED or bool(re.search(rf"\b({pattern})(?!\w)", says, re.IGNORECASE))
 
 
@@ -144,11 +149,8 @@ def test_claim_names_its_arms_metric_and_comparison(name, experiment, claim):
     says = claim.says
     metric = claim.get("metric") or experiment.metric
     metric_pattern = next(names for pattern, names in METRICS.items() if re.fullmatch(pattern, metric))
-    missing = [
-        arm
-        for arm in (claim.arm, claim.get("against") or experiment.baseline)
-        if not names_arm(says, name, arm)
-    ]
+    arms = claim.get("interaction") or list_claim_arms(claim, experiment.baseline)
+    missing = [arm for arm in arms if not names_arm(says, name, arm)]
     if not re.search(metric_pattern, says):
         missing.append(metric)
     if not names_comparison(says, claim, metric, experiment.get("margin")):

@@ -48,7 +48,7 @@ class Unanimous(Basis):
     def collect_evidence(
         self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
     ) -> stats.Evidence | None:
-        pairs = sweep.build_pairs(claim.arm, claim.against, claim.metric, seeds)
+        pairs = sweep.build_pairs(claim.weights, claim.metric, seeds)
         return Votes([math.copysign(1.0, pair.value - pair.against) for pair in pairs]) if pairs else None
 
 

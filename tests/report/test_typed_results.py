@@ -14,11 +14,14 @@ RESULTS = {  # variable names of results and their parts
 }  # fmt: skip
 ALLOWED = {  # lookups in unvalidated documents and experiment files
     "report/schema.py: document['schema']",
+    "report/schema.py: document['verdict']",
     "report/ladder_schema.py: document['schema']",
     "cli/verbs/judge.py: claim['says']",
     "cli/verbs/judge.py: claim['threshold']",
     "report/verdicts/failures.py: claim['arm']",
     "report/verdicts/failures.py: claim['against']",
+    "report/verdicts/failures.py: claim['contrast']",
+    "sweep/plan/validate_claims.py: claim.get('contrast')",
     "sweep/plan/validate_claims.py: claim.get('against')",
     "sweep/plan/validate_claims.py: claim[key]",
     "sweep/plan/validate_claims.py: claim.get(key)",

@@ -93,6 +93,54 @@ def test_invalid_overrides_of_all_arms_are_located(plan_file, value, message):
     assert error.startswith(f"own/experiment/mine.yaml:{len(VALID.splitlines()) + 1}: ")
 
 
+CONTRASTS = VALID[: VALID.index("claims:")] + "claims:\n  - {says: s, is: within, threshold: 0.5, FORM}\n"
+
+
+def test_short_forms_of_claims_add_the_arms_that_they_combine(plan_file):
+    text = CONTRASTS.replace("[heads=four]", "[+model.scale=2]").replace("seeds: [0]", "seeds: [0, 1]")
+    experiment = plan_file(text.replace("FORM", "interaction: [one, four]")).experiment
+    assert experiment.arms == ["two", "one", "four", "one_four"]
+    assert experiment.arm_overrides["one_four"] == ["heads=one", "+model.scale=2"]
+    [claim] = experiment.claims
+    assert experiment.get_claim_weights(claim) == {"one_four": 1, "one": -1, "four": -1, "two": 1}
+    assert experiment.get_claim_arms(claim) == ("one_four", "two", "one", "four")
+    chain = plan_file(
+        text.replace("says: s", "says: '{arm} equals {against}'").replace("FORM", "chain: [two, one, four]")
+    )
+    assert [claim.says for claim in chain.experiment.claims] == [
+        "one equals two", "four equals one", "four equals two",
+    ]  # fmt: skip
+    assert chain.changed == (), "short forms are no deviation"
+    part = plan_file(text.replace("FORM", "interaction: [one, four]"), "arms=[two,one]").experiment
+    assert (part.arms, part.claims) == (["two", "one"], []), "a claim about an arm left out is left out"
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ("contrast: {one: 1, four: -0.5}", "claim 1: contrast: the weights add up to 0.5"),
+        ("contrast: {one: 1, fuor: -1}", "claim 1: contrast: unknown arm fuor (nearest: four"),
+        ("contrast: {one: 1, four: a}", "claim 1: contrast: the weight of four is 'a': give a number"),
+        ("contrast: {one: 1, four: -1, two: 0}", "the weight of two is 0: leave it out"),
+        ("contrast: [one, four]", "give weights of arms, as in {a: 1"),
+        ("contrast: {one: 1, four: -1}, compare: ratio", "contrast is a sum of differences"),
+        ("contrast: {one: 1, four: -1}, against: two", "against belongs to arm, not to contrast"),
+        ("contrast: {one: 1, four: -1}, arm: one", "claim 1 has arm and contrast: give one of arm, contrast"),
+        ("interaction: [one, two]", "give two arms, without the baseline two"),
+        ("interaction: [one, four]", "one and four both set heads: write an arm one_four"),
+        ("interaction: [one, one]", "one, one: an arm is repeated"),
+        ("chain: [two, one]", "give at least three arms"),
+        ("chain: [two, one, four]", "says needs {arm} and {against}"),
+        ("leave_one_out: one", "arm one has fewer than two overrides"),
+        ("identity: true", "a claim of mine names no arm: give one of arm, contrast"),
+    ],
+)
+def test_invalid_contrasts_are_located(plan_file, form, message):
+    error = get_error(plan_file, CONTRASTS.replace("FORM", form))
+    assert message in error
+    assert error.startswith("own/experiment/mine.yaml:21: ")
+
+
 def test_valid_experiment_is_planned(plan_file):
     assert plan_file(VALID).title == "mine"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from attnlab.report.charts import comparison_charts, vega_layers
 from attnlab.report.charts.svg import render_svg
-from attnlab.report.number_format import MINUS, append_unit, format_number
+from attnlab.report.number_format import MINUS, append_unit, format_difference, format_number
 from attnlab.report.schema import (
     BudgetCell,
     BudgetCheck,
@@ -68,7 +68,9 @@ def build_verdict_figures(
         if decision.exact or decision.estimate is None:
             continue
         ratio = claim.compare == "ratio"
-        comparison = f"{claim.arm} {'/' if ratio else MINUS} {claim.against}"
+        comparison = (
+            f"{claim.arm} / {claim.against}" if ratio else format_difference(claim.arm, claim.against)
+        )
         estimate_text = format_number(decision.estimate, claim.digits, sign=not ratio)
         if decision.level is not None and (decision.low is not None or decision.high is not None):
             ends = format_interval(decision.low, decision.high, claim.digits, sign=not ratio)

@@ -23,7 +23,7 @@ from attnlab.report.answer import (
     get_primary_effects,
     has_corpora_first,
 )
-from attnlab.report.charts import comparison_figures, series_figures
+from attnlab.report.charts import comparison_figures, contrast_figures, series_figures
 from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
 from attnlab.report.charts.interim_figures import build_interim_figures
 from attnlab.report.pages.glossary import Glossary
@@ -38,6 +38,7 @@ from attnlab.report.schema import (
 )
 from attnlab.report.tables import (
     arm_options,
+    claim_group_tables,
     claim_sources,
     grid_layout,
     head_maps,
@@ -113,6 +114,10 @@ def build_environment() -> Environment:
         interval_method=wording.format_interval_method,
         EXPLORATORY_NOTE=grid_layout.EXPLORATORY_NOTE,
         name_grid=grid_layout.name_grid,
+        name_group=claim_group_tables.name_group,
+        explain_group=claim_group_tables.explain_group,
+        build_group_table=claim_group_tables.build_group_table,
+        GROUP_HEADER=claim_group_tables.GROUP_HEADER,
         build_grid_layout=grid_layout.build_grid_layout,
         format_best_cell=grid_layout.format_best_cell,
         format_shares=grid_layout.format_shares,
@@ -160,6 +165,8 @@ def build_page_figures(report: Report) -> dict[str, list[comparison_figures.Figu
         "length": series_figures.build_length_figures(report),
         "positions": series_figures.build_position_figures(report),
         "strips": series_figures.build_strip_figures(report),
+        **contrast_figures.build_contrast_figures(report, 640),
+        **contrast_figures.build_contrast_figures(report, 350, "-narrow"),
         **build_interim_figures(report, 560),
         **build_interim_figures(report, 310, "-narrow"),
     }

@@ -26,6 +26,12 @@ from attnlab.report.number_format import (
 )
 from attnlab.report.schema import Report, Reproduce
 from attnlab.report.tables import grid_layout, interim_analyses
+from attnlab.report.tables.claim_group_tables import (
+    GROUP_HEADER,
+    build_group_table,
+    explain_group,
+    name_group,
+)
 from attnlab.report.tables.claim_sources import Citation, build_citations
 from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.headline import build_headline
@@ -124,6 +130,7 @@ def render_markdown(
     )
     lines += _format_verdict(report, bibliography)
     lines += ([] if has_corpora_first(report) else corpus_arms) + _format_corpus_claims(report)
+    lines += _format_claim_groups(report)
     lines += ["## Budget check", "", *_format_budget(report), *_format_layers(report)]
     lines += ["## Effects", "", *_format_effects(report), *_format_token_categories(report)]
     lines += ["## Failures and caveats", "", *_format_failures(report)]
@@ -141,6 +148,17 @@ def render_markdown(
         "",
     ]
     return "\n".join(lines)
+
+
+def _format_claim_groups(report: Report) -> list[str]:
+    """The steps of staircases, interactions and parts left out."""
+    lines = ["## Steps and interactions", ""] if report.claim_groups else []
+    for group in report.claim_groups:
+        lines += [f"**{escape_cell(name_group(group))}.** {escape_cell(explain_group(group))}", ""]
+        lines += [line for note in group.notes for line in (f"{escape_cell(note)}.", "")]
+        rows = [[escape_cell(cell) for cell in row] for row in build_group_table(group)]
+        lines += format_table(GROUP_HEADER, rows)
+    return lines
 
 
 def _format_grid(grid: GridSection) -> list[str]:

@@ -1,24 +1,42 @@
 """Differences between two arms of a report, seed by seed, and the compute of their runs."""
 
+from itertools import combinations
+
 from attnlab.report.schema import ClaimResult, Report
 
 FAILED_STATUSES = ("diverged", "crashed", "timed_out")
 
 
 def collect_values(report: Report, arm: str, metric: str) -> dict[int, float]:
-    """Seed -> the metric of an arm's finished run, where it has one."""
-    return {
-        run.seed: float(value)
-        for run in report.runs
-        if run.arm == arm and run.is_done and (value := run.metrics.get(metric)) is not None
-    }
+    """Seed -> the metric of an arm's finished run, or one side of a contrast, where it has one."""
+    weights = _find_side(report, arm)
+    sums = dict[int, float]()
+    counts = dict[int, int]()
+    for run in report.runs:
+        if run.arm in weights and run.is_done and (value := run.metrics.get(metric)) is not None:
+            sums[run.seed] = sums.get(run.seed, 0.0) + weights[run.arm] * float(value)
+            counts[run.seed] = counts.get(run.seed, 0) + 1
+    return {seed: total for seed, total in sums.items() if counts[seed] == len(weights)}
+
+
+def _find_side(report: Report, name: str) -> dict[str, float]:
+    """Return the arms that a name stands for, with their weights: itself, or one side of a contrast."""
+    for claim in report.verdict.claims:
+        if claim.contrast and name in (claim.arm, claim.against):
+            sign = 1 if name == claim.arm else -1
+            return {arm: abs(weight) for arm, weight in claim.contrast.items() if sign * weight > 0}
+    return {name: 1.0}
 
 
 def find_incomparability_reasons(report: Report, arm: str, against: str, metric: str) -> list[str]:
     """The reasons why a report does not compare two arms in a metric; [] where it does."""
-    pairs = report.verdict.not_comparable
-    pair = (arm, against, metric)
-    return [text for row in pairs if (row.arm, row.against, row.metric) == pair for text in row.reasons]
+    pairs = {*combinations((*_find_side(report, arm), *_find_side(report, against)), 2)}
+    return [
+        text
+        for row in report.verdict.not_comparable
+        if (row.arm, row.against) in pairs and row.metric == metric
+        for text in row.reasons
+    ]
 
 
 def compute_differences(report: Report, arm: str, against: str, metric: str) -> list[float]:
@@ -33,8 +51,9 @@ def compute_differences(report: Report, arm: str, against: str, metric: str) -> 
 
 
 def count_failed_runs(report: Report, arm: str) -> int:
-    """How many of an arm's runs failed by themselves; a failure of the machine is no outcome."""
-    return sum(run.arm == arm and run.status in FAILED_STATUSES for run in report.runs)
+    """How many runs of an arm, or of a contrast's side, failed by themselves; machine faults do not count."""
+    arms = _find_side(report, arm)
+    return sum(run.arm in arms and run.status in FAILED_STATUSES for run in report.runs)
 
 
 def get_training_flops(report: Report, arm: str) -> float | None:

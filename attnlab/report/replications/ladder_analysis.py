@@ -24,7 +24,7 @@ from attnlab.report.ladder_schema import (
     SizeEffect,
     TenfoldEstimate,
 )
-from attnlab.report.number_format import MINUS, NONE, format_bounds, format_number
+from attnlab.report.number_format import NONE, format_bounds, format_difference, format_number
 from attnlab.report.replications.arm_pairs import (
     collect_values,
     compute_differences,
@@ -249,7 +249,7 @@ def _format_comparison(comparison: Comparison, experiment: ExperimentSummary) ->
         return "No ladder size has a finished pair of runs."
     first = effects[0]
     last = effects[-1]
-    difference = f"{comparison.arm} {MINUS} {comparison.against}"
+    difference = format_difference(comparison.arm, comparison.against)
     parts = [
         f"{difference}: {_format_mean(first)} at {first.size}, {_format_mean(last)} at "
         f"{last.size} ({experiment.metric})"

@@ -17,7 +17,7 @@ from attnlab.report.charts.vega_layers import (
     compute_domain,
 )
 from attnlab.report.ladder_schema import Comparison, LadderReport
-from attnlab.report.number_format import MINUS, append_unit, format_bounds, format_number
+from attnlab.report.number_format import append_unit, format_bounds, format_difference, format_number
 
 AXIS_PADDING = 1.9  # a factor of compute, beyond the data at either end
 
@@ -41,7 +41,7 @@ def _describe_effect(ladder: LadderReport, comparison: Comparison) -> str:
         f"{format_bounds(effect.low, effect.high, 3)}"
         for effect in comparison.effects
     )
-    comparison_text = f"{ladder.metric}, {comparison.arm} {MINUS} {comparison.against}"
+    comparison_text = f"{ladder.metric}, {format_difference(comparison.arm, comparison.against)}"
     return f"Difference of {comparison_text}, by training compute. {sizes}. {comparison.sentence}"
 
 
@@ -62,7 +62,7 @@ def _build_effect_spec(ladder: LadderReport, comparison: Comparison, width: int)
         for end in (row.mean, row.low, row.high)
     ]
     margin = ladder.margin
-    y_title = append_unit(f"{comparison.arm} {MINUS} {comparison.against}", ladder.unit)
+    y_title = append_unit(format_difference(comparison.arm, comparison.against), ladder.unit)
     y = build_quantitative_channel(
         "mean", compute_domain([*ends, *(seed["value"] for seed in seeds), margin, -margin, 0.0]), y_title
     )

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from pydantic import ValidationError
 
 from attnlab.config import CONF
+from attnlab.errors import InvalidConfig
 from attnlab.report.ladder_schema import LadderReport, load_ladder
 from attnlab.report.schema import PreregisteredClaim, Report, load_report
 from attnlab.report.tables.wording import format_exact_number
@@ -25,6 +26,8 @@ from attnlab.store.experiment_schema import (
     Claim,
     ComputeProportion,
     convert_to_nats,
+    expand_claims,
+    format_sides,
     resolve_resource_alias,
 )
 from attnlab.store.run_schema import FrozenModel
@@ -231,15 +234,18 @@ def _fill_claims(declared: Mapping[str, Any], report: Report) -> list[SourcedCla
         else None
     )
     sourced_claims = list[SourcedClaim]()
-    for entry in declared.get("claims") or []:
+    for entry in _expand_claims(declared):
         with suppress(ValidationError):
             claim = Claim.model_validate(entry)
+            arm, against = format_sides(claim.contrast) if claim.contrast else (claim.arm, claim.against)
             threshold = convert_to_nats(
                 claim.threshold, declared.get("margin"), slope.mean if slope else None
             )
-            fields = {key: getattr(claim, key) for key in Claim.model_fields}
+            fields = {key: getattr(claim, key) for key in Claim.model_fields if key != "leave_one_out"}
             fields |= {
-                "against": claim.against or declared.get("baseline") or report.experiment.baseline,
+                "arm": arm,
+                "parts_of": claim.leave_one_out,
+                "against": against or declared.get("baseline") or report.experiment.baseline,
                 "metric": resolve_resource_alias(
                     claim.metric or declared.get("metric") or report.experiment.metric
                 ),
@@ -250,6 +256,18 @@ def _fill_claims(declared: Mapping[str, Any], report: Report) -> list[SourcedCla
     return sourced_claims
 
 
+def _expand_claims(declared: Mapping[str, Any]) -> list[Any]:
+    """Write out the short forms of claims; [] if that is not possible."""
+    with suppress(InvalidConfig):
+        return expand_claims(
+            declared.get("claims") or [],
+            declared.get("arms") or [],
+            {arm: lines or [] for arm, lines in (declared.get("arm_overrides") or {}).items()},
+            declared.get("baseline") or "",
+        ).claims
+    return []
+
+
 def find_claim_axis(report: Report, claim: PreregisteredClaim) -> str:
     """Find the config group a claim is about.
 
@@ -257,7 +275,7 @@ def find_claim_axis(report: Report, claim: PreregisteredClaim) -> str:
     """
     overrides = report.reproduce.preregistered.get("arm_overrides") or {}
     arm_groups, against_groups = (
-        _parse_config_groups(overrides.get(arm) or []) for arm in (claim.arm, claim.against)
+        _parse_config_groups(overrides.get(arm) or []) for arm in (claim.arms[0], claim.arms[-1])
     )
     groups = list(dict.fromkeys([*arm_groups, *against_groups]))
     differing = [group for group in groups if arm_groups.get(group) != against_groups.get(group)]

@@ -93,7 +93,7 @@ def _build_cell(
         )
     values = sweep.get_values(arm, metric)
     reasons = comparability.list_incomparability_reasons(sweep, budget_check, arm, reference, metric)
-    untrained_reason = find_untrained_reason(sweep, arm, arm)
+    untrained_reason = find_untrained_reason(sweep, [arm])
     verdict = decide_claim_verdict(
         None, n=len(values), comparable=not reasons, trained=untrained_reason is None
     )

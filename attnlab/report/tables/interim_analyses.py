@@ -7,7 +7,13 @@ by the interval's half-width. Ranks and e-values have no boundary, only their in
 import math
 from dataclasses import dataclass
 
-from attnlab.report.number_format import MINUS, NONE, format_bounds, format_number, format_percent
+from attnlab.report.number_format import (
+    NONE,
+    format_bounds,
+    format_difference,
+    format_number,
+    format_percent,
+)
 from attnlab.report.schema import ClaimResult, InterimAnalyses, InterimAnalysis, Verdict
 from attnlab.report.verdicts.evidence_bases import BASES
 
@@ -163,6 +169,7 @@ def build_analysis_cells(claim: ClaimResult, row: InterimAnalysisRow) -> list[st
 
 def format_analyses_title(claim: ClaimResult) -> str:
     """Format the quantity of the rows: a difference or ratio, with its metric and unit."""
-    operator = "/" if claim.compare == "ratio" else MINUS
+    is_ratio = claim.compare == "ratio"
+    quantity = f"{claim.arm} / {claim.against}" if is_ratio else format_difference(claim.arm, claim.against)
     unit = f" ({claim.unit})" if claim.unit else ""
-    return f"{claim.label}{unit}: {claim.arm} {operator} {claim.against}"
+    return f"{claim.label}{unit}: {quantity}"

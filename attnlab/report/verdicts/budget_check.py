@@ -5,6 +5,7 @@ difference is only marked, in words and without alarm: it may be the point of th
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from attnlab.report.schema import ArmRunCount, BudgetCell, BudgetCheck, BudgetRow
@@ -102,12 +103,12 @@ MIN_TRAINED_STEPS = 50  # a model trained for fewer steps is not judged
 GUESSING_LOSS_RATIO = 0.98  # of the loss of a guess; above it the model counts as untrained
 
 
-def find_untrained_reason(sweep: SweepResults, arm: str, against: str) -> str | None:
-    """Find the reason these two arms show no effect of training; None if they do.
+def find_untrained_reason(sweep: SweepResults, arms: Sequence[str]) -> str | None:
+    """Find the reason these arms show no effect of training; None if they do.
 
     Runs that measure or continue another run are as trained as that one.
     """
-    results = [run.result for name in (arm, against) for run in sweep.get_finished_runs(name) if run.result]
+    results = [run.result for name in arms for run in sweep.get_finished_runs(name) if run.result]
     trained_here = [
         result for result in results if not (result.config.get("parent") or result.config.get("measurement"))
     ]

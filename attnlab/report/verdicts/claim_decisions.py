@@ -65,11 +65,7 @@ def collect_claim_decisions(sweep: SweepResults, claims: Sequence[PreregisteredC
     for claim, decision, evidence, analyses in zip(claims, decisions, evidence_by_claim, steps, strict=True):
         seeds = sweep.seeds[: analyses[-1].seeds] if analyses else sweep.seeds
         basis = find_basis(sweep, claim, seeds)
-        pairs = (
-            sweep.build_pairs(claim.arm, claim.against, claim.metric, seeds)
-            if basis.is_paired_by_seed
-            else []
-        )
+        pairs = sweep.build_pairs(claim.weights, claim.metric, seeds) if basis.is_paired_by_seed else []
         claim_decisions.append(ClaimDecision(decision, evidence, basis, tuple(analyses), pairs))
     return claim_decisions
 
@@ -101,9 +97,7 @@ def compute_seed_needs(
 def _is_due(sweep: SweepResults, claim: PreregisteredClaim, seed_count: int) -> bool:
     """Whether all runs that an interim analysis with `seed_count` seeds needs have ended."""
     seeds = sweep.seeds[:seed_count]
-    return not find_basis(sweep, claim, seeds).is_paired_by_seed or sweep.has_all_outcomes(
-        (claim.arm, claim.against), seeds
-    )
+    return not find_basis(sweep, claim, seeds).is_paired_by_seed or sweep.has_all_outcomes(claim.arms, seeds)
 
 
 def _build_question(
@@ -117,9 +111,8 @@ def _build_question(
 
 
 def is_timed(sweep: SweepResults, claim: PreregisteredClaim) -> bool:
-    """Whether a run of the two arms declares the metric as a time."""
-    arms = (claim.arm, claim.against)
+    """Whether a run of the claim's arms declares the metric as a time."""
     return any(
         get_figure_kind(result, claim.metric) == "time"
-        for result in sweep.find_results_with(claim.metric, arms)
+        for result in sweep.find_results_with(claim.metric, claim.arms)
     )

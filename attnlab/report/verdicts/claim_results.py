@@ -7,6 +7,7 @@ analyses, all as numbers; `tables/wording.py` formats them.
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import combinations
 
 from attnlab import stats
 from attnlab.report.schema import (
@@ -45,7 +46,7 @@ def resolve_claims(sweep: SweepResults) -> list[PreregisteredClaim]:
     """
     claims = []
     for claim in sweep.experiment.claims:
-        arm, against = sweep.experiment.get_claim_arms(claim)
+        arm, against = sweep.experiment.get_claim_sides(claim)
         if claim.threshold in (MARGIN, NEGATIVE_MARGIN) and sweep.is_overridden("margin"):
             claim = claim.model_copy(update={"says": remove_margin(claim.says), "reason": MARGIN_OVERRIDDEN})
         resolved = PreregisteredClaim(
@@ -60,6 +61,10 @@ def resolve_claims(sweep: SweepResults) -> list[PreregisteredClaim]:
             identity=claim.identity,
             reason=claim.reason,
             direction=claim.direction,
+            contrast=claim.contrast,
+            interaction=claim.interaction,
+            chain=claim.chain,
+            parts_of=claim.leave_one_out,
         )
         claims.append(resolved.model_copy(update={"direction": _resolve_direction(sweep, resolved)}))
     return claims
@@ -121,9 +126,7 @@ def _build_claim_result(
     metric = sweep.get_metric(claim.metric)
     reasons = [reason.text for reason in _find_incomparability(sweep, budget, claim)]
     untrained_reason = (
-        find_untrained_reason(sweep, claim.arm, claim.against)
-        if claim_decision.basis.requires_training
-        else None
+        find_untrained_reason(sweep, claim.arms) if claim_decision.basis.requires_training else None
     )
     verdict = decide_claim_verdict(
         decision.holds, n=decision.n, comparable=not reasons, trained=untrained_reason is None
@@ -157,9 +160,7 @@ def _build_claim_result(
         not_comparable=reasons,
         untrained_reason=untrained_reason,
         unknown_threshold_reason=unknown_threshold_reason,
-        leaking_by_design=[
-            arm for arm in (claim.arm, claim.against) if leakage_check.is_leaking_by_design(sweep, arm)
-        ],
+        leaking_by_design=[arm for arm in claim.arms if leakage_check.is_leaking_by_design(sweep, arm)],
         planned=_count_planned_seeds(sweep, claim_decision),
         interim_analyses=None if reasons else _build_interim_analyses(sweep, claim_decision),
         training_equivalent=None if reasons else _convert_effect_to_training(sweep, claim, claim_decision),
@@ -255,8 +256,13 @@ def _convert_effect_to_training(
 def _find_incomparability(
     sweep: SweepResults, budget: BudgetCheck, claim: PreregisteredClaim
 ) -> list[IncomparabilityReason]:
-    """Find the reasons against comparing the two arms of a claim in its metric."""
-    return comparability.list_incomparability_reasons(sweep, budget, claim.arm, claim.against, claim.metric)
+    """Find the reasons against comparing the arms of a claim in its metric, each once."""
+    reasons = [
+        reason
+        for arm, against in combinations(claim.arms, 2)
+        for reason in comparability.list_incomparability_reasons(sweep, budget, arm, against, claim.metric)
+    ]
+    return list(dict.fromkeys(reasons))
 
 
 def _count_planned_seeds(sweep: SweepResults, claim_decision: ClaimDecision) -> int | None:

@@ -75,17 +75,16 @@ def build_effects(sweep: SweepResults, claims: list[ClaimResult], budget: Budget
     return rows
 
 
-def _find_latest_design(sweep: SweepResults, arm: str) -> tuple[int, stats.StoppingRule]:
-    """Find the seeds of the last complete interim analysis, and the stopping rule of its interval.
+def find_latest_design(sweep: SweepResults, arms: Sequence[str]) -> tuple[int, stats.StoppingRule]:
+    """Find the seeds of the last interim analysis that is complete for all arms, and its stopping rule.
 
     As with claims, no interval is computed before its interim analysis. Before the first one, all seeds
     present count, without an interval.
     """
-    pair = (arm, sweep.baseline)
-    needed = min(len(sweep.get_runs(name)) for name in pair)  # needed by the claims so far
+    needed = min((len(sweep.get_runs(arm)) for arm in arms), default=0)  # needed by the claims so far
     latest: tuple[int, stats.StoppingRule] = len(sweep.seeds), stats.BeforeFirstAnalysis()
     for count, rule in stats.list_stopping_rules(sweep.experiment.looks, len(sweep.seeds)):
-        if count <= needed and sweep.has_all_outcomes(pair, sweep.seeds[:count]):
+        if count <= needed and sweep.has_all_outcomes(arms, sweep.seeds[:count]):
             latest = count, rule
     return latest
 
@@ -107,8 +106,8 @@ def _build_effect(
     """Build the effect of one arm in one metric; incomparable arms have no differences."""
     primary = metric == sweep.experiment.metric
     definition = sweep.get_metric(metric)
-    count, rule = _find_latest_design(sweep, arm)
-    pairs = sweep.build_pairs(arm, sweep.baseline, metric, sweep.seeds[:count])
+    count, rule = find_latest_design(sweep, (arm, sweep.baseline))
+    pairs = sweep.build_pairs({arm: 1.0, sweep.baseline: -1.0}, metric, sweep.seeds[:count])
     reasons = (
         comparability.list_incomparability_reasons(sweep, budget, arm, sweep.baseline, metric)
         if pairs

@@ -58,7 +58,7 @@ class TimingBasis(Basis):
         self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
     ) -> stats.Evidence | None:
         timing = sweep.timing
-        times = [timing.get_time(arm, claim.metric) if timing else None for arm in (claim.arm, claim.against)]
+        times = [timing.get_time(arm, claim.metric) if timing else None for arm in claim.arms]
         samples = [time.samples for time in times if time and time.samples]
         if claim.compare != "ratio" or len(samples) < 2:
             return None
@@ -74,19 +74,18 @@ class ExactBasis(Basis):
     is_paired_by_seed = has_interim_analyses = requires_training = False
 
     def can_decide(self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int]) -> bool:
-        return sweep.is_counted(claim.metric, (claim.arm, claim.against))
+        return sweep.is_counted(claim.metric, claim.arms)
 
     def collect_evidence(
         self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
     ) -> stats.Evidence | None:
-        value, against_value = (
-            get_common_value(sweep.get_values(arm, claim.metric)) for arm in (claim.arm, claim.against)
-        )
-        if value is None or against_value is None or (claim.compare == "ratio" and not against_value):
+        values = {arm: get_common_value(sweep.get_values(arm, claim.metric)) for arm in claim.arms}
+        if None in values.values():
             return None
-        return stats.ExactEvidence(
-            value / against_value if claim.compare == "ratio" else value - against_value
-        )
+        if claim.compare == "ratio":
+            against_value = values[claim.against]
+            return stats.ExactEvidence(values[claim.arm] / against_value) if against_value else None
+        return stats.ExactEvidence(sum(weight * values[arm] for arm, weight in claim.weights.items()))
 
 
 class IdentityBasis(Basis):
@@ -101,7 +100,7 @@ class IdentityBasis(Basis):
     def collect_evidence(
         self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
     ) -> stats.Evidence | None:
-        pairs = sweep.build_pairs(claim.arm, claim.against, claim.metric, seeds)
+        pairs = sweep.build_pairs(claim.weights, claim.metric, seeds)
         if isinstance(design, stats.BeforeFirstAnalysis):
             return _build_t_evidence(claim, pairs, design)
         values = [_compute_effect(claim, pair) for pair in pairs]
@@ -119,7 +118,7 @@ class EValueBasis(Basis):
     def collect_evidence(
         self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
     ) -> stats.Evidence | None:
-        pairs = sweep.build_pairs(claim.arm, claim.against, claim.metric, seeds)
+        pairs = sweep.build_pairs(claim.weights, claim.metric, seeds)
         if not pairs or isinstance(design, stats.BeforeFirstAnalysis):
             return _build_t_evidence(claim, pairs, design)
         worst = 1.0 if claim.direction == "lower" else 0.0
@@ -128,12 +127,12 @@ class EValueBasis(Basis):
             diverged = sweep.run_by_arm_seed[arm, seed].status == "diverged"
             return worst if diverged else sweep.get_value(arm, seed, claim.metric)
 
-        proportions = [
-            (get_proportion(claim.arm, seed), get_proportion(claim.against, seed)) for seed in seeds
-        ]
-        return stats.ProportionDifferences(
-            [ours - theirs for ours, theirs in proportions if ours is not None and theirs is not None]
-        )
+        sums = []
+        for seed in seeds:
+            terms = [(weight, get_proportion(arm, seed)) for arm, weight in claim.weights.items()]
+            known_terms = [weight * value for weight, value in terms if value is not None]
+            sums += [sum(known_terms)] if len(known_terms) == len(terms) else []
+        return stats.ProportionDifferences(sums)
 
     def estimate_required_seeds(
         self, claim: PreregisteredClaim, evidence: Any, differences: Sequence[float], tail: float
@@ -152,9 +151,8 @@ class RankBasis(Basis):
     estimates_median = True
 
     def can_decide(self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int]) -> bool:
-        arms = (claim.arm, claim.against)
         diverged = any(
-            sweep.run_by_arm_seed[arm, seed].status == "diverged" for arm in arms for seed in seeds
+            sweep.run_by_arm_seed[arm, seed].status == "diverged" for arm in claim.arms for seed in seeds
         )
         return claim.metric in sweep.censoring_budgets or diverged
 
@@ -162,12 +160,10 @@ class RankBasis(Basis):
         self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
     ) -> stats.Evidence | None:
         if isinstance(design, stats.BeforeFirstAnalysis):
-            return _build_t_evidence(
-                claim, sweep.build_pairs(claim.arm, claim.against, claim.metric, seeds), design
-            )
-        outcomes = sweep.compute_outcomes(claim.arm, claim.against, claim.metric, seeds, claim.direction)
+            return _build_t_evidence(claim, sweep.build_pairs(claim.weights, claim.metric, seeds), design)
+        outcomes = sweep.compute_outcomes(claim.weights, claim.metric, seeds, claim.direction)
         if claim.compare == "ratio":
-            pairs = sweep.build_pairs(claim.arm, claim.against, claim.metric)
+            pairs = sweep.build_pairs(claim.weights, claim.metric)
             ratios = {pair.seed: _compute_effect(claim, pair) for pair in pairs}
             infinite = [outcome for outcome in outcomes if not math.isfinite(outcome)]
             worst_ratios = [outcome if math.isnan(outcome) else max(0.0, outcome) for outcome in infinite]
@@ -187,9 +183,7 @@ class StudentTBasis(Basis):
     def collect_evidence(
         self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
     ) -> stats.Evidence | None:
-        return _build_t_evidence(
-            claim, sweep.build_pairs(claim.arm, claim.against, claim.metric, seeds), design
-        )
+        return _build_t_evidence(claim, sweep.build_pairs(claim.weights, claim.metric, seeds), design)
 
     def estimate_required_seeds(
         self, claim: PreregisteredClaim, evidence: Any, differences: Sequence[float], tail: float

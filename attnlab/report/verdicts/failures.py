@@ -127,7 +127,9 @@ def find_deviations(sweep: SweepResults) -> list[str] | None:
     if {"claims", "arms"} <= set(stated):  # a ladder may leave out arms, and the claims about them
         known_arms = {*expected["arms"], None}
         expected["claims"] = [
-            claim for claim in expected["claims"] if {claim["arm"], claim["against"]} <= known_arms
+            claim
+            for claim in expected["claims"]
+            if {claim["arm"], claim["against"], *(claim["contrast"] or ())} <= known_arms
         ]
     actual = sweep.experiment.model_dump(include=set(declared))
     compared = {key: (expected[key], actual[key]) for key in declared}

@@ -369,41 +369,46 @@ class SweepResults:
         )
 
     def compute_outcomes(
-        self, arm: str, against: str, metric: str, seeds: Sequence[int], direction: str | None
+        self, weights: Mapping[str, float], metric: str, seeds: Sequence[int], direction: str | None
     ) -> list[float]:
-        """Compute paired differences in which a diverged arm has the worst possible outcome.
+        """Compute weighted sums of arms, seed by seed, in which a diverged arm has the worst possible value.
 
-        That outcome is infinity in the worse direction. It is NaN if both arms diverged, or if the direction
-        is unknown.
+        With a positive weight that is infinity in the worse direction, with a negative one in the better
+        direction. It is NaN if arms of both signs diverged, or if the direction is unknown.
         """
         outcomes = []
         for seed in seeds:
-            value = self.get_value(arm, seed, metric)
-            against_value = self.get_value(against, seed, metric)
-            diverged = [self.run_by_arm_seed[name, seed].status == "diverged" for name in (arm, against)]
-            if value is not None and against_value is not None:
-                outcomes.append(value - against_value)
-            elif all(
-                item is not None or has_diverged
-                for item, has_diverged in zip((value, against_value), diverged, strict=True)
-            ):
+            values = {arm: self.get_value(arm, seed, metric) for arm in weights}
+            diverged = [arm for arm in weights if self.run_by_arm_seed[arm, seed].status == "diverged"]
+            signs = {math.copysign(1.0, weights[arm]) for arm in diverged if values[arm] is None}
+            if not signs and None not in values.values():
+                ours, theirs = _add_sides(weights, values)
+                outcomes.append(ours - theirs)
+            elif all(value is not None or arm in diverged for arm, value in values.items()):
                 worse = {"lower": math.inf, "higher": -math.inf}.get(direction or "", math.nan)
-                outcomes.append(math.nan if all(diverged) else worse if diverged[0] else -worse)
+                outcomes.append(math.nan if len(signs) > 1 else signs.pop() * worse)
         return outcomes
 
     def build_pairs(
-        self, arm: str, against: str, metric: str, seeds: Sequence[int] | None = None
+        self, weights: Mapping[str, float], metric: str, seeds: Sequence[int] | None = None
     ) -> list[SeedPair]:
-        """Pair the values of both arms over the seeds that both finished."""
+        """Pair the sums over arms with positive and with negative weights, over seeds that all finished."""
         pairs = []
         for seed in self.seeds if seeds is None else seeds:
-            value = self.get_value(arm, seed, metric)
-            against_value = self.get_value(against, seed, metric)
-            if value is not None and against_value is not None:
-                pairs.append(
-                    SeedPair(seed=seed, value=value, against=against_value, difference=value - against_value)
-                )
+            values = {arm: self.get_value(arm, seed, metric) for arm in weights}
+            if None not in values.values():
+                value, against = _add_sides(weights, values)
+                pairs.append(SeedPair(seed=seed, value=value, against=against, difference=value - against))
         return pairs
+
+
+def _add_sides(weights: Mapping[str, float], values: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the sums of weighted values with positive and, without their sign, with negative weights."""
+    ours, theirs = (
+        math.fsum(abs(weight) * values[arm] for arm, weight in weights.items() if sign * weight > 0)
+        for sign in (1, -1)
+    )
+    return ours, theirs
 
 
 def _compute_mean_beyond(result: RunResult, metric: str, excluded_targets: int) -> float | None:

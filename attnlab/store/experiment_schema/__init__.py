@@ -15,6 +15,7 @@ from attnlab.store.experiment_schema.answer_template import (
     parse_answer_template,
     validate_answer_template,
 )
+from attnlab.store.experiment_schema.claim_forms import FORMS, ExpandedClaims, expand_claims
 from attnlab.store.experiment_schema.experiment_config import (
     RESOURCE_ALIASES,
     TUNING_TOKENS,
@@ -23,6 +24,7 @@ from attnlab.store.experiment_schema.experiment_config import (
     Experiment,
     InterimSchedule,
     TuningConfig,
+    format_sides,
     resolve_resource_alias,
 )
 from attnlab.store.experiment_schema.ladder_config import LadderConfig, LearningRateScaling
@@ -32,6 +34,7 @@ from attnlab.store.experiment_schema.swept_grid import SweptGrid
 __all__ = [
     "AMOUNT_FORMS",
     "AMOUNT_KEYS",
+    "FORMS",
     "MARGIN",
     "NEGATIVE_MARGIN",
     "RELATIONS",
@@ -40,6 +43,7 @@ __all__ = [
     "Claim",
     "ComputeCalibrationConfig",
     "ComputeProportion",
+    "ExpandedClaims",
     "Experiment",
     "InterimSchedule",
     "LadderConfig",
@@ -52,6 +56,8 @@ __all__ = [
     "Threshold",
     "TuningConfig",
     "convert_to_nats",
+    "expand_claims",
+    "format_sides",
     "parse_answer_template",
     "resolve_resource_alias",
     "validate_answer_template",

@@ -4,6 +4,7 @@ One definition validates a file, separates experiment keys from run config keys,
 schema.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, FiniteFloat
@@ -32,13 +33,47 @@ def resolve_resource_alias(name: str) -> str:
 
 
 class Claim(FrozenModel):
-    """A claim about an arm: the difference from, or ratio to, another arm lies in a region."""
+    """A claim about an arm: the difference from, or ratio to, another arm lies in a region.
+
+    A contrast compares weighted sums of arms instead. `interaction`, `chain` and `leave_one_out` are short
+    forms that `expand_claims` writes out; the claims that they give keep these keys, which group them in the
+    report.
+    """
 
     model_config = ConfigDict(strict=True)
 
-    says: str = Field(description="Statement of the claim, as the report prints it.")
-    arm: str = Field(description="Arm of the claim.")
+    says: str = Field(
+        description="Statement of the claim, as the report prints it. A `chain` or `leave_one_out` gives "
+        "several claims, whose statements have {arm} and {against} in them."
+    )
+    arm: str | None = Field(
+        None, description="Arm of the claim, unless it is a contrast or in one of the short forms."
+    )
     against: str | None = Field(None, description="Arm that it is compared with; default: the baseline.")
+    contrast: dict[str, FiniteFloat] | None = Field(
+        None,
+        min_length=2,
+        description="Weights of arms, which sum to 0: the claim is about the weighted sum of their values, "
+        "seed by seed, as in {a: 1, b: -0.5, c: -0.5}.",
+    )
+    interaction: list[str] | None = Field(
+        None,
+        min_length=2,
+        max_length=2,
+        description="Two arms, each a change of the baseline: the effect of both changes together minus the "
+        "sum of their effects. The arm with both, named A_B, is added unless it exists.",
+    )
+    chain: list[str] | None = Field(
+        None,
+        min_length=3,
+        description="Arms of a staircase: one claim compares each arm with the one before, a last one the "
+        "last arm with the first.",
+    )
+    leave_one_out: str | None = Field(
+        None,
+        description="Arm whose overrides are left out in turn: one claim compares each remainder, named "
+        "without_KEY, with this arm. These arms are added unless they exist.",
+    )
     metric: str | None = Field(None, description="Compared metric; default: the metric of the experiment.")
     compare: Literal["difference", "ratio"] = Field(
         "difference",
@@ -74,6 +109,19 @@ class Claim(FrozenModel):
     def to_dict(self) -> dict[str, Any]:
         """Return only the keys that were set, without defaults."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def format_sides(weights: Mapping[str, float]) -> tuple[str, str]:
+    """Format the arms with positive and with negative weights as two sums: `a + b` and `0.5 c + d`."""
+    sides = tuple(
+        " + ".join(
+            arm if sign * weight == 1 else f"{sign * weight:g} {arm}"
+            for arm, weight in weights.items()
+            if sign * weight > 0
+        )
+        for sign in (1, -1)
+    )
+    return sides[0], sides[1]
 
 
 InterimSchedule = Annotated[list[int], Field(min_length=1, max_length=10)] | Literal["anytime"]
@@ -234,9 +282,21 @@ class Experiment(FrozenModel):
         """Return the metric of a claim, or the experiment's default metric."""
         return resolve_resource_alias(claim.metric or self.metric)
 
-    def get_claim_arms(self, claim: Claim) -> tuple[str, str]:
-        """Return the arm of a claim and its comparison arm."""
-        return claim.arm, claim.against or self.baseline
+    def get_claim_weights(self, claim: Claim) -> dict[str, float]:
+        """Return the weight of each arm in the effect of a claim: 1 and -1 without a contrast."""
+        if claim.contrast is not None:
+            return claim.contrast
+        assert claim.arm is not None, "expand_claims() leaves no other form"
+        return {claim.arm: 1.0, claim.against or self.baseline: -1.0}
+
+    def get_claim_arms(self, claim: Claim) -> tuple[str, ...]:
+        """Return the arms of a claim, those with positive weights first."""
+        weights = self.get_claim_weights(claim)
+        return tuple(sorted(weights, key=lambda arm: weights[arm] < 0))
+
+    def get_claim_sides(self, claim: Claim) -> tuple[str, str]:
+        """Return both sides of a claim in words: its arm and comparison arm, or `a + b` and `2 c`."""
+        return format_sides(self.get_claim_weights(claim))
 
     def amount_to_nats(
         self, amount: float | str | ComputeProportion, nats_per_doubling: float | None

@@ -1,6 +1,7 @@
 """Terms of an experiment that decide its verdicts, and the differences between two sets of terms."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer
@@ -58,7 +59,11 @@ class PreregisteredTerms(FrozenModel):
     @property
     def compared_pairs(self) -> set[frozenset[str]]:
         """Pairs of arms whose difference is decided."""
-        claimed = {frozenset((claim["arm"], claim["against"])) for claim in self.claims}
+        claimed = {
+            frozenset(pair)
+            for claim in self.claims
+            for pair in combinations(claim.get("contrast") or (claim["arm"], claim["against"]), 2)
+        }
         return claimed | {frozenset((arm, self.baseline)) for arm in self.arms if arm != self.baseline}
 
 
@@ -104,9 +109,11 @@ def _extract_claim_terms(claim: Claim, experiment: Experiment) -> dict[str, Any]
     amount = claim.threshold
     in_training = experiment.format_compute_amount(amount) is not None
     amount_dict = amount.to_dict() if isinstance(amount, ComputeProportion) else amount
+    arm, against = experiment.get_claim_sides(claim)
     return {
-        "arm": claim.arm,
-        "against": experiment.get_claim_arms(claim)[1],
+        "arm": arm,
+        "against": against,
+        **({"contrast": claim.contrast} if claim.contrast else {}),
         "metric": experiment.get_claim_metric(claim),
         "compare": claim.compare,
         "is": claim.relation.name,

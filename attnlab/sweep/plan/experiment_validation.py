@@ -15,9 +15,12 @@ from attnlab.store.experiment_files import KeyPath
 from attnlab.store.experiment_schema import (
     AMOUNT_FORMS,
     AMOUNT_KEYS,
+    FORMS,
     Claim,
+    ExpandedClaims,
     Experiment,
     SweptGrid,
+    expand_claims,
     validate_answer_template,
 )
 from attnlab.store.run_schema import FrozenModel, convert_validation_error
@@ -52,6 +55,25 @@ def select_experiment_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: config[key] for key in Experiment.list_keys() if key in config}
 
 
+def expand_declared_claims(declared: dict[str, Any]) -> dict[str, Any]:
+    """Write out the short forms of claims; what `complete_experiment` rejects is left as it is."""
+    if not all(declared.get(key) for key in ("arms", "arm_overrides", "baseline", "claims")):
+        return declared
+    try:
+        overrides = _validate_arm_overrides(declared, "the experiment")
+        expanded = _expand_claims(declared, overrides, "the experiment")
+    except InvalidConfig:
+        return declared
+    if expanded.claims == declared["claims"]:
+        return declared
+    return {
+        **declared,
+        "arms": expanded.arms,
+        "arm_overrides": expanded.arm_overrides,
+        "claims": expanded.claims,
+    }
+
+
 def complete_experiment(config: Mapping[str, Any]) -> Experiment:
     """Return the experiment that a config declares.
 
@@ -68,6 +90,9 @@ def complete_experiment(config: Mapping[str, Any]) -> Experiment:
     declared["name"] = name = validate_experiment_name(name)
     _validate_names(declared, name)
     overrides = _validate_arm_overrides(declared, name)
+    expanded = _expand_claims(declared, overrides, name)
+    overrides = expanded.arm_overrides
+    declared["arms"] = expanded.arms
     arms = _validate_arms(declared, overrides, name)
     seeds = _validate_seeds(declared, name)
     _validate_matching(declared, name)
@@ -76,11 +101,11 @@ def complete_experiment(config: Mapping[str, Any]) -> Experiment:
         **declared,
         "seeds": seeds,
         "arm_overrides": overrides,
-        "claims": _parse_claims(declared, arms, overrides, name),
+        "claims": _parse_claims(declared, expanded, arms, name),
     }
     experiment = _validate_record(Experiment, completed, name, ())
     margin_validation.validate_margin(experiment)
-    _validate_answer(experiment, declared.get("claims") or [])
+    _validate_answer(experiment, expanded.claims)
     return experiment
 
 
@@ -368,7 +393,9 @@ def _validate_answer(experiment: Experiment, raw_claims: Sequence[Mapping[str, A
     pairs = {
         (raw_claim["arm"], raw_claim.get("against") or experiment.baseline)
         for raw_claim in raw_claims
-        if raw_claim.get("metric") in (None, experiment.metric) and raw_claim.get("compare") != "ratio"
+        if raw_claim.get("arm")
+        and raw_claim.get("metric") in (None, experiment.metric)
+        and raw_claim.get("compare") != "ratio"
     }
     try:
         validate_answer_template(experiment.answer, experiment.arm_overrides, pairs)
@@ -393,23 +420,39 @@ def _validate_leakage_arms(declared: Mapping[str, Any], overrides: Mapping[str, 
             )
 
 
-def _parse_claims(
-    declared: Mapping[str, Any], arms: Sequence[str], overrides: Mapping[str, Any], name: str
-) -> list[Claim]:
-    """Return the claims, all of them checked, without those about an arm that is not compared."""
+def _expand_claims(
+    declared: Mapping[str, Any], overrides: Mapping[str, list[str]], name: str
+) -> ExpandedClaims:
+    """Write out the short forms of claims and add the arms that they combine."""
     raw_claims = declared.get("claims", [])
     if not isinstance(raw_claims, list):
         raise InvalidConfig(f"claims of {name}: give a list, {_CLAIM_EXAMPLE} each", ("claims",))
-    for i, claim in enumerate(raw_claims):
-        _validate_claim_arms(claim, overrides, declared["baseline"], name, ("claims", i))
+    arms = declared.get("arms")
+    if not isinstance(arms, list):  # `_validate_arms` rejects it
+        return ExpandedClaims(raw_claims, list(range(len(raw_claims))), arms or [], dict(overrides))
+    try:
+        return expand_claims(raw_claims, arms, overrides, declared["baseline"])
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{name}: {error}", error.key_path) from error
+
+
+def _parse_claims(
+    declared: Mapping[str, Any], expanded: ExpandedClaims, arms: Sequence[str], name: str
+) -> list[Claim]:
+    """Return the claims, all of them checked, without those about an arm that is not compared."""
+    placed_claims = [*zip(expanded.claims, expanded.positions, strict=True)]
+    for raw_claim, i in placed_claims:
+        _validate_claim_arms(raw_claim, expanded.arm_overrides, declared["baseline"], name, ("claims", i))
     claims = [
-        _validate_record(Claim, claim, f"claim {i + 1} of {name}", ("claims", i))
-        for i, claim in enumerate(raw_claims)
+        _validate_record(Claim, raw_claim, f"claim {i + 1} of {name}", ("claims", i))
+        for raw_claim, i in placed_claims
     ]
-    for i, claim in enumerate(claims):
+    for claim, (_, i) in zip(claims, placed_claims, strict=True):
         _validate_threshold(claim, declared["metric"], f"claim {i + 1} of {name}", ("claims", i, "threshold"))
     return [
-        claim for claim, raw_claim in zip(claims, raw_claims, strict=True) if is_about_arms(raw_claim, arms)
+        claim
+        for claim, (raw_claim, _) in zip(claims, placed_claims, strict=True)
+        if is_about_arms(raw_claim, arms)
     ]
 
 
@@ -443,6 +486,10 @@ def _validate_claim_arms(
     """
     if not isinstance(claim, Mapping):
         raise InvalidConfig(f"a claim of {name} is {claim!r}: give {_CLAIM_EXAMPLE}", key_path)
+    if not any(claim.get(form) for form in FORMS):
+        raise InvalidConfig(
+            f"a claim of {name} names no arm: give one of {', '.join(FORMS)}", (*key_path, "arm")
+        )
     for key in ("arm", "against"):
         if claim.get(key) and claim[key] not in [*overrides]:  # a list has no hash
             arm = claim[key]

@@ -296,7 +296,9 @@ def compose_experiments(
         if size_lines and experiment_only is not composed
         else experiment_only
     )
-    declared = experiment_validation.select_experiment_keys(declared_config.resolve_values())
+    declared = experiment_validation.expand_declared_claims(
+        experiment_validation.select_experiment_keys(declared_config.resolve_values())
+    )
     changed = find_changes(
         point, seeds, experiment_only.choices, experiment_only.raw_config | experiment_only.resolve_values()
     )

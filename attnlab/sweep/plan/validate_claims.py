@@ -10,7 +10,13 @@ from typing import Any
 
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.store.experiment_files import KeyPath
-from attnlab.store.experiment_schema import RESOURCE_ALIASES, TUNING_TOKENS, Claim, Experiment
+from attnlab.store.experiment_schema import (
+    RESOURCE_ALIASES,
+    TUNING_TOKENS,
+    Claim,
+    Experiment,
+    expand_claims,
+)
 from attnlab.store.run_schema import Budget, RunEstimate
 
 _POSITIVE_KINDS = ("count", "time", "censored")  # kinds of metrics with positive values
@@ -28,11 +34,18 @@ def validate_against_estimates(
         InvalidConfig: A controlled resource does not exist, no run measures a metric, or a claim cannot be
             decided.
     """
-    indices = [i for i, claim in enumerate(raw_claims) if is_about_arms(claim, experiment.arms)]
+    expanded = expand_claims(raw_claims, experiment.arms, experiment.arm_overrides, experiment.baseline)
+    indices = [
+        i
+        for claim, i in zip(expanded.claims, expanded.positions, strict=True)
+        if is_about_arms(claim, experiment.arms)
+    ]
     _reject_unmeasured_metrics(experiment, indices, estimates)
     proportion_claims = []
     for index, claim in zip(indices, experiment.claims, strict=True):
-        if claim.identity and not claim.relation.is_two_sided and estimates[claim.arm].steps:
+        weights = experiment.get_claim_weights(claim)
+        estimate = estimates[experiment.get_claim_arms(claim)[0]]
+        if claim.identity and not claim.relation.is_two_sided and estimate.steps:
             raise InvalidConfig(
                 f"claim {index + 1} of {experiment.name}: identity: true needs is: within, not is: "
                 f"{claim.relation.name}, because only an equality of trained arms holds by "
@@ -41,10 +54,14 @@ def validate_against_estimates(
             )
         if claim.compare == "ratio":
             _validate_ratio_claim(experiment, claim, index, estimates)
-        elif (
-            not claim.identity
-            and _get_metric_kind(estimates[claim.arm], experiment.get_claim_metric(claim)) == "share"
-        ):
+        elif not claim.identity and _get_metric_kind(estimate, experiment.get_claim_metric(claim)) == "share":
+            if (total := sum(weight for weight in weights.values() if weight > 0)) > 1:
+                raise InvalidConfig(
+                    f"claim {index + 1} of {experiment.name}: the test of proportions needs differences "
+                    f"between -1 and 1, and this contrast goes to {total:g}: scale its weights to a sum of 1 "
+                    "on either side",
+                    _make_claim_key(index, "contrast"),
+                )
             proportion_claims.append((claim, index))
     if experiment.looks != "anytime":  # otherwise seeds may be added at any time
         _validate_proportion_claims(experiment, proportion_claims)
@@ -52,7 +69,8 @@ def validate_against_estimates(
 
 def is_about_arms(claim: Mapping[str, Any], arms: Sequence[str]) -> bool:
     """Whether all arms that a claim names are among these."""
-    return all(claim[key] in arms for key in ("arm", "against") if claim.get(key))
+    named = [claim[key] for key in ("arm", "against") if claim.get(key)]
+    return all(arm in arms for arm in (*named, *(claim.get("contrast") or ())))
 
 
 def _get_metric_kind(estimate: RunEstimate, metric: str) -> str | None:

@@ -208,9 +208,9 @@ def _decide_claims(plan: Plan, root: Path, calibration: CalibrationResult | None
 def _derive_required_seeds(plan: Plan, claims: Sequence[ClaimStatus]) -> dict[str, int]:
     assert plan.experiment is not None
     required = dict.fromkeys(plan.experiment.arms, list_analysis_seeds(plan)[0])
-    for claim in claims:
-        for arm in (claim.arm, claim.against):
-            required[arm] = max(required[arm], claim.required_seeds)
+    for claim, status in zip(plan.experiment.claims, claims, strict=False):
+        for arm in plan.experiment.get_claim_arms(claim):
+            required[arm] = max(required[arm], status.required_seeds)
     return required
 
 
