@@ -69,6 +69,15 @@ class _ConvertingLauncher:
             raise ValueError(repr(error)) from None
 
 
+@pytest.fixture
+def default_sigint():
+    """The handler of an interactive Python; a process in the background of a shell ignores SIGINT."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures("default_sigint")
 @pytest.mark.parametrize(
     ("number", "exception"),
     [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, process_control.SigtermExit)],
