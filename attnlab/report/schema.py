@@ -223,6 +223,15 @@ class PreregisteredClaim(FrozenModel):
         return tuple(sorted(weights, key=lambda arm: weights[arm] < 0))
 
     @property
+    def compared(self) -> str:
+        """The compared arms in words: `a vs b`, or `interaction of a and b`."""
+        return (
+            f"interaction of {' and '.join(self.interaction)}"
+            if self.interaction
+            else f"{self.arm} vs {self.against}"
+        )
+
+    @property
     def comparison_key(self) -> tuple[str, str, str, Compare, Relation, float | None]:
         """Arms, metric and region of the claim without its wording."""
         return self.arm, self.against, self.metric, self.compare, self.relation, self.threshold

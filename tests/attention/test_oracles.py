@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from attnlab.attention.epilogue import ConvolutionEpilogue, ExclusiveEpilogue, Gate
+from attnlab.attention.epilogue import ConvolutionEpilogue, ExclusiveEpilogue, ExclusiveGate, Gate
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.layer import Attention
@@ -84,6 +84,21 @@ def test_exclusive_attention_removes_the_component_along_the_own_value(groups):
         for h in range(H):
             own = v[t][h]
             out[t][h] = out[t][h] - (out[t][h] @ own) / (own @ own) * own
+    assert_output_equals(module, out)
+
+
+@pytest.mark.parametrize("groups", [1, H])
+def test_exclusive_gate_scales_the_output_without_the_own_value(groups):
+    module, x = make_layer(groups, epilogue=ExclusiveGate(M, H, D)), to_array(make_input())[0]
+    weight, bias = (to_array(each) for each in module.epilogue.output_gate.gate.parameters())
+    q, k, v = project_qkv(module, x)
+    out = attend(q, k, v)
+    for t in range(T):
+        gates = sigmoid(weight @ x[t] + bias)
+        for h in range(H):
+            own = v[t][h]
+            exclusive = out[t][h] - (out[t][h] @ own) / (own @ own) * own
+            out[t][h] = gates[h * D : (h + 1) * D] * exclusive
     assert_output_equals(module, out)
 
 

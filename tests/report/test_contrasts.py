@@ -164,7 +164,8 @@ def test_pages_show_each_group_and_reports_keep_it(tmp_path):
     assert [*figures] == ["contrasts1", "contrasts2"]
     page = (folder / "report.html").read_text("utf-8")
     markdown = (folder / "report.md").read_text("utf-8")
-    for text in ("Steps from mha to xsa: val/loss", "Alone and together: gate and xsa: val/loss"):
+    headings = ("Steps from mha to xsa: val/loss", "Alone and together: gate and xsa: val/loss")
+    for text in (*headings, "interaction of gate and xsa: "):
         assert text in page
         assert text in markdown
     assert page.count('<section id="contrasts">') == 1
