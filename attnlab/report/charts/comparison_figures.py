@@ -9,7 +9,7 @@ from typing import Any
 
 from attnlab.report.charts import comparison_charts, vega_layers
 from attnlab.report.charts.svg import render_svg
-from attnlab.report.number_format import MINUS, append_unit, format_difference, format_number
+from attnlab.report.number_format import MINUS, TIMES, append_unit, format_difference, format_number
 from attnlab.report.schema import (
     BudgetCell,
     BudgetCheck,
@@ -69,7 +69,11 @@ def build_verdict_figures(
             continue
         ratio = claim.compare == "ratio"
         comparison = (
-            f"{claim.arm} / {claim.against}" if ratio else format_difference(claim.arm, claim.against)
+            f" {TIMES} ".join(claim.interaction)
+            if claim.interaction
+            else f"{claim.arm} / {claim.against}"
+            if ratio
+            else format_difference(claim.arm, claim.against)
         )
         estimate_text = format_number(decision.estimate, claim.digits, sign=not ratio)
         if decision.level is not None and (decision.low is not None or decision.high is not None):
