@@ -283,7 +283,7 @@ def _format_answer(report: Report, arms: Sequence[AnswerArm]) -> str:
     if claim.verdict in DECIDED_VERDICTS:
         cost = _format_cost_change(report, claim.arm, claim.against)
     outcome = format_outcome(claim, effect)
-    line = f"{claim.compared}: {cost + '; ' if cost else ''}{outcome}"
+    line = f"{claim.comparison_text}: {cost + '; ' if cost else ''}{outcome}"
     is_estimated = claim.verdict in DECIDED_VERDICTS and not claim.decision.exact
     seeds = {effect.n if effect else claim.decision.n} if is_estimated else set[int]()
     return f"{line}{_format_scope(report, seeds)}.{_format_leakage_notes([claim])}"

@@ -153,7 +153,7 @@ def _build_row(
         axis=find_claim_axis(report, claim),
         identity=bool(claim.decision.exact or claim.identity or citation.identity),
         says=claim.says,
-        comparison=f"{format_quantity(claim)}, {claim.compared}: {format_threshold(claim)}",
+        comparison=f"{format_quantity(claim)}, {claim.comparison_text}: {format_threshold(claim)}",
         reason=citation.reason or NONE,
         sources=tuple(source.strip() for source in (citation.source or NONE).split(";")),
         source_says=citation.source_says or NONE,

@@ -223,7 +223,7 @@ class PreregisteredClaim(FrozenModel):
         return tuple(sorted(weights, key=lambda arm: weights[arm] < 0))
 
     @property
-    def compared(self) -> str:
+    def comparison_text(self) -> str:
         """The compared arms in words: `a vs b`, or `interaction of a and b`."""
         return (
             f"interaction of {' and '.join(self.interaction)}"

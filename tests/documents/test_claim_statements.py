@@ -72,7 +72,6 @@ LONG_FORMS = {
     "gpt2": "GPT-2",
     "mha_to_mla/nope": "without positions",
     "mha_to_mla/latent": "without rotation",
-    "mha_to_mla/mha_norm": "with it",
 }
 METRICS = {  # the first pattern that matches names the metric
     r"val/loss": "validation loss|copying loss",

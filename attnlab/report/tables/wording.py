@@ -259,7 +259,7 @@ def format_outcome(claim: ClaimResult, effect: Effect | None = None) -> str:
 
 def describe_claim(claim: ClaimResult, effect: Effect | None = None) -> str:
     """Describe a claim in one line: arms, outcome, and amount of evidence."""
-    line = f"{claim.compared}: {format_outcome(claim, effect)}"
+    line = f"{claim.comparison_text}: {format_outcome(claim, effect)}"
     if claim.unknown_threshold_reason is not None:
         return f"{line}."  # no seeds were counted
     analyses = claim.interim_analyses.describe() if claim.interim_analyses else ""
