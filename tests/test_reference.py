@@ -35,7 +35,7 @@ WITHOUT_REFERENCE = {
     *("nanogpt_cpu", "makemore_names"),  # they need a text that does not ship
     # preregistered, not run yet
     *("parity_write_range", "flip_flop_length", "needle_window"),
-    *("rope_proportional", "local_global_ratio"),
+    "local_global_ratio",
     *("kda_recall", "gated_memories", "s3_products", "mixers_by_task"),
     *("gate_and_exclusive", "offset_and_convolution", "mha_to_mla", "llama_parts"),
     *("flip_flop_positions", "multi_token_induction", "learned_selection", "hyper_connections"),
