@@ -89,10 +89,13 @@ UNSUPPORTED_COMBINATIONS = (
         BUILD_INVARIANTS,
         "one projection has no separate keys and values",
     ),
-    UnsupportedCombination(
-        ("heads=differential", "epilogue=exclusive"),
-        BUILD_INVARIANTS,
-        "nothing of the first token is left to normalize",
+    *(
+        UnsupportedCombination(
+            ("heads=differential", f"epilogue={epilogue}"),
+            BUILD_INVARIANTS,
+            "nothing of the first token is left to normalize",
+        )
+        for epilogue in ("exclusive", "exclusive_gate")
     ),
     UnsupportedCombination(
         ("heads=differential", "epilogue=convolved"), BUILD_INVARIANTS, "a map's values are twice as wide"
