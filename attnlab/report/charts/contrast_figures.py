@@ -65,7 +65,7 @@ def _build_rows(group: ClaimGroup) -> list[Spec]:
                 "low": None if effect.low is None else begin + effect.low,
                 "high": None if effect.high is None else begin + effect.high,
                 "state": _classify(group, effect),
-                "text": f"{format_number(effect.mean, group.digits, sign=True)}",
+                "text": format_number(effect.mean, group.digits, sign=True),
                 "description": f"{effect.name}: {text}",
             }
         )

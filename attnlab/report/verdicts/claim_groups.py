@@ -7,6 +7,7 @@ staircase add up to the difference of its ends, which claims decided at differen
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import Literal
 
 from attnlab import stats
 from attnlab.report.schema import BudgetCheck, ClaimGroup, ClaimResult, GroupEffect
@@ -34,6 +35,7 @@ def build_claim_groups(
 
 def _build_group(sweep: SweepResults, budget: BudgetCheck, claims: Sequence[ClaimResult]) -> ClaimGroup:
     first = claims[0]
+    kind: Literal["interaction", "chain", "leave_one_out"]
     if first.interaction and first.contrast:
         kind, arms, effects = "interaction", [*first.contrast], [*_list_interaction(first)]
     elif first.chain:
@@ -54,21 +56,19 @@ def _build_group(sweep: SweepResults, budget: BudgetCheck, claims: Sequence[Clai
     rows = [_estimate_effect(sweep, first.metric, seeds, rule, name, weights) for name, weights in effects]
     metric = sweep.get_metric(first.metric)
     widths = [row.high - row.low for row in rows if row.low is not None and row.high is not None]
-    return ClaimGroup.model_validate(
-        {
-            "kind": kind,
-            "arms": arms,
-            "metric": first.metric,
-            "label": metric.display_name,
-            "unit": metric.unit,
-            "direction": first.direction,
-            "seeds": seeds,
-            "level": CONFIDENCE_LEVEL,
-            "digits": count_decimals(min(widths, default=None)),
-            "means": {arm: _average(sweep, arm, first.metric, seeds) for arm in arms},
-            "effects": [row.to_dict() for row in rows],
-            "notes": list(dict.fromkeys(_list_notes(sweep, budget, first.metric, effects))),
-        }
+    return ClaimGroup(
+        kind=kind,
+        arms=arms,
+        metric=first.metric,
+        label=metric.display_name,
+        unit=metric.unit,
+        direction=first.direction,
+        seeds=seeds,
+        level=CONFIDENCE_LEVEL,
+        digits=count_decimals(min(widths, default=None)),
+        means={arm: _average(sweep, arm, first.metric, seeds) for arm in arms},
+        effects=rows,
+        notes=list(dict.fromkeys(_list_notes(sweep, budget, first.metric, effects))),
     )
 
 
@@ -121,7 +121,7 @@ def _list_notes(
             for reason in comparability.list_incomparability_reasons(sweep, budget, one, other, metric):
                 yield f"{name}: {reason.text}"
         for row in budget.rows:
-            unmatched = [arm for arm in weights if is_unmatched(budget, row, arm)]
-            ratios = [cell.ratio for arm in unmatched if (cell := row.get_cell(arm)).ratio is not None]
-            for arm, ratio in zip(unmatched, ratios, strict=False):
-                yield f"{name}: {arm} is not matched in {row.label}: {ratio:.3g} times the baseline's"
+            for arm in weights:
+                ratio = row.get_cell(arm).ratio
+                if ratio is not None and is_unmatched(budget, row, arm):
+                    yield f"{name}: {arm} is not matched in {row.label}: {ratio:.3g} times the baseline's"
