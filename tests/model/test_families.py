@@ -6,6 +6,7 @@ weights.
 
 import json
 from contextlib import contextmanager
+from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
@@ -415,7 +416,8 @@ def make_hf_model(kind, values):
     with force_float64():
         model = (
             AutoModelForCausalLM.from_config(
-                AutoConfig.for_model(kind, **values), **choose_implementations(values)
+                AutoConfig.for_model(kind, **deepcopy(values)),  # it writes into nested dicts
+                **choose_implementations(values),
             )
             .double()
             .eval()
