@@ -4,11 +4,12 @@
 A report of another version is an error: it is never converted by guesswork.
 """
 
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, PlainSerializer, ValidationError
+from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
 
 from attnlab.report.grid_schema import Decimals, GridSection
 from attnlab.store.atomic_files import parse_json
@@ -63,11 +64,17 @@ class EffectVerdict(StrEnum):
     NO_RESULT = "NO RESULT"
 
 
+# None in place of an infinite bound, which JSON lacks
+Bound = Annotated[
+    float | None, AfterValidator(lambda bound: bound if bound is None or math.isfinite(bound) else None)
+]
+
+
 class Interval(FrozenModel):
     """Two bounds; None where a bound is infinite or unknown."""
 
-    low: float | None
-    high: float | None
+    low: Bound
+    high: Bound
 
     def clip(self, bounds: tuple[float, float]) -> Self:
         """Return the part of the interval that lies between two bounds, as for a mean proportion."""

@@ -1,12 +1,13 @@
 """Steps to a threshold: a run that did not reach it, or diverged, counts with the whole budget."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from synthetic import World, build_context, build_provenance, replace_result, write_runs
 
-from attnlab.report.report_builder import build_report
+from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import Report
 from attnlab.report.tables.wording import describe_claim
 from attnlab.store.run_schema import CensoredSteps
@@ -96,3 +97,24 @@ def test_seeds_with_both_arms_diverged_decide_no_ratio(tmp_path: Path) -> None:
     )
     assert all(pair.value / pair.against < 0.9 for pair in report.effects[0].pairs)
     assert [claim.verdict for claim in report.verdict.claims] == ["INCONCLUSIVE", "INCONCLUSIVE"]
+
+
+def test_an_unbounded_interval_of_an_interim_analysis_is_stored(tmp_path: Path) -> None:
+    world = World(seeds=list(range(6)))
+    runs = [
+        replace_result(run, censored={METRIC: CensoredSteps(value=STEPS[run.arm][run.seed], budget=BUDGET)})
+        for run in write_runs(tmp_path, world)
+    ]
+    claim = {
+        "says": "fewer",
+        "arm": "gqa",
+        "metric": METRIC,
+        "compare": "ratio",
+        "is": "below",
+        "threshold": 1.0,
+    }
+    (status,) = compute_claim_statuses(build_context(world, claims=[claim], looks=[3, 6]), runs)
+    assert status.interim_analyses is not None
+    (first, *_) = status.interim_analyses.completed
+    assert (first.low, first.high) == (None, None)  # three pairs bound no median
+    json.dumps(status.to_dict(), allow_nan=False)

@@ -22,6 +22,7 @@ from attnlab.testing.invariants.width_scaling import (
 from attnlab.training.language_model import LanguageModel
 from attnlab.training.optim.adamw import adamw
 from attnlab.training.optim.muon import MuonAdamW
+from attnlab.training.optim.schedules import Cosine
 
 torch.set_num_threads(1)
 OPTIMIZERS = {"adamw": adamw, "muon": partial(MuonAdamW, momentum=0.95)}
@@ -65,7 +66,7 @@ def choose_optimizer_factory(optimizer):
     def make(model):
         module = LanguageModel(
             model, lr=1e-3, min_lr=1e-3, warmup=0, betas=(0.9, 0.99), weight_decay=0.1, compile=False, seed=0,
-            optimizer=OPTIMIZERS[optimizer],
+            schedule=Cosine(), optimizer=OPTIMIZERS[optimizer],
         )  # fmt: skip
         return module.optimizer(10**6)[0]
 
@@ -100,6 +101,7 @@ UNKNOWN = {
     "model=kda": "convolution",
     "model=scalar_decay": "convolution",
     "model=taylor": "convolution",
+    "position=path": "convolution",
 }
 
 
