@@ -19,6 +19,7 @@ _SPECIAL_FILES = {
     stat.S_IFSOCK: "a socket",
 }
 CHECKPOINT_NAMES = ("last.ckpt", "previous.ckpt")  # of an unfinished run, newest first
+TRUNK_CHECKPOINT = "trunk.ckpt"  # the last state that a run shares with runs of larger budgets
 
 # Folder -> check before a file in it is replaced, set by the lease holder (`store.lease`). It receives the
 # temporary file, and ends the process if another process has taken over the folder.

@@ -142,6 +142,8 @@ class Use(FrozenModel):
         split: Number of micro-batches per batch.
         user_targets: User-defined names that any run of the command builds.
         retried_failure: `failure_digest` of the failed result that was there when the run was requested.
+        trunk: Id of a run of a smaller budget that starts with the same steps.
+        keeps_trunk: Whether to save the last state that runs of larger budgets share.
     """
 
     experiment: str | None = None
@@ -151,6 +153,8 @@ class Use(FrozenModel):
     split: int = 1
     user_targets: tuple[str, ...] = ()
     retried_failure: str | None = None
+    trunk: str | None = None
+    keeps_trunk: bool = False
     commit: str | None = None
     dirty: bool | None = None
 
@@ -209,6 +213,13 @@ class TokenCategoryLoss(FrozenModel):
     targets: int
 
 
+class TrunkStart(FrozenModel):
+    """The run of a smaller budget, and its step, from which a run continued."""
+
+    id: str
+    step: int
+
+
 class RunResult(FrozenModel):
     """Result of a run that finished or failed (run.json).
 
@@ -242,6 +253,7 @@ class RunResult(FrozenModel):
     generated_text: dict[str, str | None] = {}  # prompt, reference continuation, sample, reason for no sample
     split: int = 1
     resumed: tuple[dict[str, Number | None], ...] = ()  # per resumption: step, again, off (ProgressWriter)
+    trunk: TrunkStart | None = None
     measured_by: dict[str, str] = {}
     observed_by: dict[str, str] = {}
     started: str | None = None

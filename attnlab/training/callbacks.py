@@ -7,6 +7,8 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, final
 
@@ -39,11 +41,13 @@ class StepCallback(pl.Callback, ABC):
 class CurveRecorder(StepCallback):
     """Rows (step, tokens, name, value) of training and validation metrics.
 
-    The training loss is recorded every `log_every_n_steps`, the validation loss at each validation.
+    The training loss is recorded every `log_every_n_steps`, the validation loss at each validation. A run
+    that continues a trunk sends the rows of the trunk's steps to the loggers, which have none of them.
     """
 
-    def __init__(self, batch_tokens: int) -> None:
+    def __init__(self, batch_tokens: int, continues_trunk: bool = False) -> None:
         self.batch_tokens = batch_tokens
+        self.continues_trunk = continues_trunk
         self.rows: list[tuple[int, int, str, float]] = []
         self.training_seconds = 0.0
         self.training_steps = 0
@@ -56,6 +60,14 @@ class CurveRecorder(StepCallback):
         self.rows += [(step, step * self.batch_tokens, name, value) for name, value in metrics.items()]
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=step)
+
+    def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
+        """Send the rows of a trunk to the loggers."""
+        if self.continues_trunk:
+            for step, rows in groupby(self.rows, key=itemgetter(0)):
+                metrics = {name: value for _, _, name, value in rows}
+                for logger in trainer.loggers:
+                    logger.log_metrics(metrics, step=step)
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, batch_idx: int) -> None:
         """Start the clock of the training steps; it excludes validation."""
@@ -108,6 +120,13 @@ class CurveRecorder(StepCallback):
         self.rows = [tuple(row) for row in state["rows"]]
 
 
+def find_map_steps(points: int, max_steps: int) -> list[int]:
+    """Return `points` steps, evenly spaced from 0 to the last; one point is the last step."""
+    if points < 2:
+        return [max_steps] * points
+    return sorted({round(k * max_steps / (points - 1)) for k in range(points)})
+
+
 @final
 class MapRecorder(StepCallback):
     """Attention maps of one probe text [1, T] at `points` steps, evenly spaced from first to last."""
@@ -116,12 +135,7 @@ class MapRecorder(StepCallback):
         if points < 0:
             raise ValueError(f"measure.maps must be at least 0, got {points}")
         self.tokens = tokens
-        self.steps = (
-            sorted({round(k * max_steps / max(points - 1, 1)) for k in range(points)})
-            if points > 1
-            else [max_steps]
-        )
-        self.steps = self.steps if points else []
+        self.steps = find_map_steps(points, max_steps)
         self.maps_by_step: dict[int, Tensor] = {}
         self.last_maps: AttentionMaps | None = None
 
@@ -186,16 +200,20 @@ def log_maps(loggers: Iterable[Any], maps: np.ndarray, layers: Sequence[int], st
 class ProgressWriter(StepCallback):
     """Write progress.json about once a second: step, max_steps, loss, time, timed_steps, timed_seconds.
 
-    The last two exclude the first step of this process.
+    The last two exclude the first step of this process. A run that continues the checkpoint of the run
+    `trunk_id` records that in place of its resumptions.
 
     Attributes:
+        trunk: The run of a smaller budget that was continued and the step where; None if none was.
         resumptions: One row per resumption: the `step` of the checkpoint, the number of steps trained
             `again`, and `off`, the absolute difference in nats between the loss of the last repeated step now
             and before.
     """
 
-    def __init__(self, path: Path, interval_seconds: float = 1.0) -> None:
+    def __init__(self, path: Path, interval_seconds: float = 1.0, trunk_id: str | None = None) -> None:
         self.path = path
+        self.trunk_id = trunk_id
+        self.trunk: dict[str, Any] | None = None
         self.interval_seconds = interval_seconds
         self.last_written = 0.0
         self._first_step: tuple[int, float] | None = None  # first step of this process, and its end time
@@ -203,14 +221,18 @@ class ProgressWriter(StepCallback):
         self._progress_before: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"resumed": self.resumptions}
+        return {"resumed": self.resumptions, "trunk": self.trunk}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.resumptions = state_dict["resumed"]
+        if self.trunk_id is None:
+            self.resumptions = state_dict["resumed"]
+            self.trunk = state_dict["trunk"]
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Read how far the run had progressed before a resumption."""
-        if trainer.global_step:
+        if self.trunk_id is not None:
+            self.trunk = {"id": self.trunk_id, "step": trainer.global_step}
+        elif trainer.global_step:
             self._progress_before = read_progress(self.path.parent)
             again = max(0, self._progress_before.get("step", 0) - trainer.global_step)
             self.resumptions = [*self.resumptions, {"step": trainer.global_step, "again": again, "off": None}]

@@ -15,8 +15,11 @@ import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from attnlab.errors import escape_unprintable
-from attnlab.store.atomic_files import CHECKPOINT_NAMES, replace_atomically
-from attnlab.training.callbacks import StepCallback
+from attnlab.store.atomic_files import CHECKPOINT_NAMES, TRUNK_CHECKPOINT, replace_atomically
+from attnlab.store.run_directories import load_run_config
+from attnlab.store.run_schema import RunConfig
+from attnlab.training.callbacks import StepCallback, find_map_steps
+from attnlab.training.optim.schedules import Schedule
 
 SIGTERM_EXIT_CODE = 128 + signal.SIGTERM
 RUN_ID_KEY = "attnlab_run"  # checkpoint key of the run id
@@ -28,13 +31,16 @@ class CheckpointSaver(StepCallback):
 
     Each checkpoint carries its run id, which is the folder's name. On SIGTERM, which schedulers send, the
     step ends, a checkpoint is saved, and the process exits with 143. A second SIGTERM exits at once.
+
+    The state after `trunk_step` steps stays as trunk.ckpt, for runs of larger budgets.
     """
 
-    def __init__(self, folder: Path, every: int) -> None:
+    def __init__(self, folder: Path, every: int, trunk_step: int | None = None) -> None:
         if every < 1:
             raise ValueError(f"sweep.checkpoint_every must be at least 1, got {every}")
         self.path = folder / CHECKPOINT_NAMES[0]
         self.every = every
+        self.trunk_step = trunk_step
         self.is_due = False
         self.is_terminating = False
         self._previous_handler: Any = None  # earlier SIGTERM handler
@@ -64,7 +70,8 @@ class CheckpointSaver(StepCallback):
         step = trainer.global_step
         if trainer.world_size > 1:  # all ranks save a checkpoint together
             self.is_terminating = trainer.strategy.reduce_boolean_decision(self.is_terminating, all=False)
-        self.is_due = (step % self.every == 0 or self.is_terminating) and step != trainer.max_steps
+        is_due = step % self.every == 0 or self.is_terminating or step == self.trunk_step
+        self.is_due = is_due and step != trainer.max_steps
         validates: Any = trainer.val_check_batch  # a number, as val_check_interval is
         if self.is_due and (step * trainer.accumulate_grad_batches) % validates:
             self._save_checkpoint(trainer)
@@ -76,6 +83,8 @@ class CheckpointSaver(StepCallback):
 
     def _save_checkpoint(self, trainer: pl.Trainer) -> None:
         trainer.save_checkpoint(self.path)
+        if trainer.global_step == self.trunk_step:
+            trainer.save_checkpoint(self.path.with_name(TRUNK_CHECKPOINT))
         self.is_due = False
         if self.is_terminating:
             raise SystemExit(SIGTERM_EXIT_CODE)
@@ -94,7 +103,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None
     ) -> None:
-        """Replace `path`; the file before it becomes previous.ckpt.
+        """Replace `path`; a last.ckpt before it becomes previous.ckpt.
 
         The first checkpoint is read back: a callback may store objects that cannot be loaded, and a resumed
         run would silently start over.
@@ -107,7 +116,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 raise OSError(f"{path} could not be written: is the disk full?") from error
             if not self.is_readable:
                 self._require_readable(temporary)
-            if path.exists():
+            if path.name == CHECKPOINT_NAMES[0] and path.exists():
                 path.replace(path.with_name(CHECKPOINT_NAMES[1]))
 
     def _require_readable(self, path: Path) -> None:
@@ -136,16 +145,68 @@ def find_newest_checkpoint(folder: Path) -> Path | None:
     for name in CHECKPOINT_NAMES:
         path = folder / name
         try:
-            with zipfile.ZipFile(path) as archive:
-                if archive.testzip() is not None:
-                    continue
-            run_id = torch.load(path, map_location="cpu", weights_only=True).get(RUN_ID_KEY)
+            run_id = _read_run_id(path)
         except Exception:  # missing, truncated, or not written by attnlab
             continue
         if run_id == folder.resolve().name:
             return path
         _set_aside_foreign(path, run_id)
     return None
+
+
+def find_trunk(folder: Path, run_config: RunConfig, schedule: Schedule) -> Path | None:
+    """Return the trunk checkpoint of the run that `use.trunk` names, if this run starts with the same steps.
+
+    That run must have the same config up to a smaller `trainer.max_steps`, record curves and maps at the same
+    steps, and split its batches alike. Without it, this run trains all steps, with the same result.
+    """
+    if run_config.use.trunk is None:
+        return None
+    trunk_folder = folder.parent / run_config.use.trunk
+    path = trunk_folder / TRUNK_CHECKPOINT
+    try:
+        trunk = load_run_config(trunk_folder)
+        if _read_run_id(path) != trunk_folder.name:
+            return None
+    except Exception:  # missing or damaged
+        return None
+    steps, trunk_steps = (run.config["trainer"]["max_steps"] for run in (run_config, trunk))
+    same_config = _strip_budget(run_config) == _strip_budget(trunk)
+    if not same_config or run_config.use.split != trunk.use.split or trunk_steps > steps:
+        return None
+    last_shared = schedule.find_decay_start(run_config.config["optim"]["warmup"], trunk_steps)
+    recorded_steps = [
+        (
+            min(run_config.config["measure"]["every"], budget),
+            min(run_config.config["trainer"]["log_every_n_steps"], budget),
+            [
+                step
+                for step in find_map_steps(run_config.config["measure"]["maps"], budget)
+                if step <= last_shared
+            ],
+        )
+        for budget in (steps, trunk_steps)
+    ]
+    return path if recorded_steps[0] == recorded_steps[1] else None
+
+
+def _strip_budget(run_config: RunConfig) -> dict[str, Any]:
+    """Return what a run's id hashes, without its number of steps."""
+    config = run_config.identity["config"]
+    trainer = {key: value for key, value in config["trainer"].items() if key != "max_steps"}
+    return {**run_config.identity, "config": {**config, "trainer": trainer}}
+
+
+def _read_run_id(path: Path) -> Any:
+    """Return the run id in a checkpoint, None without one.
+
+    Raises:
+        ValueError: a checksum of the archive does not match, among other errors of damaged files.
+    """
+    with zipfile.ZipFile(path) as archive:
+        if archive.testzip() is not None:
+            raise ValueError(f"{path} is damaged")
+    return torch.load(path, map_location="cpu", weights_only=True).get(RUN_ID_KEY)
 
 
 def _set_aside_foreign(path: Path, run_id: Any) -> None:

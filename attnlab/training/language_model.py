@@ -1,4 +1,4 @@
-"""LightningModule of a language model: training step, validation, optimizer with warm-up and cosine schedule.
+"""LightningModule of a language model: training step, validation, optimizer with its learning-rate schedule.
 
 Metrics are named split/metric. Nothing is logged through `self.log`: at these step times it would cost more
 than the step's arithmetic.
@@ -6,6 +6,7 @@ than the step's arithmetic.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, final
 
 import pytorch_lightning as pl
@@ -18,6 +19,7 @@ from attnlab.model.loss import cross_entropy
 from attnlab.model.transformer import Transformer
 from attnlab.store.seeds import derive_seed
 from attnlab.training.optim.adamw import adamw
+from attnlab.training.optim.schedules import Schedule
 
 Batch = dict[str, Tensor]
 
@@ -41,7 +43,8 @@ class LanguageModel(pl.LightningModule):
 
     Args:
         lr: Peak learning rate, reached linearly over `warmup` steps; parameter groups scale it.
-        min_lr: Learning rate at the trainer's last step, reached by a cosine.
+        min_lr: Learning rate at the trainer's last step.
+        schedule: Its course from `lr` to `min_lr`.
         optimizer: `optimizer(model, lr=, betas=, weight_decay=)` builds the optimizer with its groups.
         compile: Whether to compile the model, together with the loss in training: a compiled loss stores no
             float32 copy of the logits.
@@ -57,6 +60,7 @@ class LanguageModel(pl.LightningModule):
         weight_decay: float,
         compile: bool,
         seed: int,
+        schedule: Schedule,
         optimizer: Callable[..., torch.optim.Optimizer] = adamw,
     ) -> None:
         super().__init__()
@@ -69,6 +73,7 @@ class LanguageModel(pl.LightningModule):
         self.betas: Any = tuple(betas)  # a list in YAML
         self.weight_decay = weight_decay
         self.seed = seed
+        self.schedule = schedule
         self.make_optimizer = optimizer
         self._compute_logits = torch.compile(_compute_logits) if compile else _compute_logits
         self._compute_losses = torch.compile(_compute_losses) if compile else _compute_losses
@@ -237,25 +242,15 @@ class LanguageModel(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def optimizer(self, max_steps: int) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
-        """Build the optimizer and its learning-rate schedule, for training with or without a trainer.
-
-        Step s, counted from 0, uses lr (s + 1) / (warmup + 1) during warm-up, lr itself at s = warmup, and
-        min_lr at s = max_steps - 1, with a cosine between them. If warm-up leaves no step after its peak
-        (max_steps <= warmup + 1), there is no decay: training ends on the warm-up, at lr at most; a single
-        step without warm-up uses lr.
-        """
+        """Build the optimizer and its learning-rate schedule, for training with or without a trainer."""
         optimizer = self.make_optimizer(
             self.model, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay
         )
-        floor = self.min_lr / self.lr
-
-        def compute_lr_factor(step: int) -> float:
-            if step < self.warmup:
-                return (step + 1) / (self.warmup + 1)
-            progress = (step - self.warmup) / max(1, max_steps - 1 - self.warmup)
-            return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
-
-        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, compute_lr_factor)
+        compute_factor = partial(
+            self.schedule.compute_factor, warmup=self.warmup, max_steps=max_steps, floor=self.min_lr / self.lr
+        )
+        # a partial would be stored in checkpoints, a function is not
+        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: compute_factor(step))
 
 
 def _compute_logits(

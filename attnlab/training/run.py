@@ -88,6 +88,7 @@ def train(folder: Path, run_config: RunConfig, loggers: list[AsyncLogger]) -> Ru
         config["optim"], model=build_model(config, data.task.vocab_size)
     )
     checkpoint = checkpoints.find_newest_checkpoint(folder)
+    trunk = None if checkpoint else checkpoints.find_trunk(folder, run_config, module.schedule)
     if config["parent"] and checkpoint is None:
         load_parent_weights(module.model, config, folder.parent, run_config.use.user_targets)
 
@@ -95,8 +96,12 @@ def train(folder: Path, run_config: RunConfig, loggers: list[AsyncLogger]) -> Ru
     probe_window = choose_probe_window(data)
     maps = callbacks.MapRecorder(probe_window, config["measure"]["maps"], steps)
     assert estimate.batch_tokens is not None, "a training run needs batches"
-    curves = callbacks.CurveRecorder(estimate.batch_tokens)
-    progress_writer = callbacks.ProgressWriter(folder / "progress.json")
+    curves = callbacks.CurveRecorder(estimate.batch_tokens, continues_trunk=trunk is not None)
+    progress_writer = callbacks.ProgressWriter(
+        folder / "progress.json", trunk_id=run_config.use.trunk if trunk else None
+    )
+    last_shared = module.schedule.find_decay_start(module.warmup, steps)
+    trunk_step = last_shared if run_config.use.keeps_trunk else None
     data.micro_batches = run_config.use.split
     accumulate = config["trainer"]["accumulate_grad_batches"] * data.micro_batches
     log_interval = min(config["trainer"]["log_every_n_steps"], steps)
@@ -113,10 +118,10 @@ def train(folder: Path, run_config: RunConfig, loggers: list[AsyncLogger]) -> Ru
             curves,
             maps,
             progress_writer,
-            checkpoints.CheckpointSaver(folder, config["sweep"]["checkpoint_every"]),
+            checkpoints.CheckpointSaver(folder, config["sweep"]["checkpoint_every"], trunk_step),
         ],
     )
-    trainer.fit(module, data, ckpt_path=checkpoint, weights_only=True)
+    trainer.fit(module, data, ckpt_path=checkpoint or trunk, weights_only=True)
     trainer_settings.require_all_steps(trainer, steps)
     if module.validation_results.get("step") != steps:
         trainer.validate(module, data, verbose=False)
@@ -125,7 +130,12 @@ def train(folder: Path, run_config: RunConfig, loggers: list[AsyncLogger]) -> Ru
 
     measured = measure_final_metrics(module, data, maps, curves, config["measure"])
     result = run_result.make_run_result(
-        run_config, start_time, split=data.micro_batches, resumed=progress_writer.resumptions, **measured
+        run_config,
+        start_time,
+        split=data.micro_batches,
+        resumed=progress_writer.resumptions,
+        trunk=progress_writer.trunk,
+        **measured,
     )
     maps.save(folder / "attention.npz", data.task.decode(probe_window[0].tolist()))
     with replace_atomically(folder / "model.safetensors") as temporary:

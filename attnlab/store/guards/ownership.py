@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 
 from attnlab.errors import InvalidConfig
 from attnlab.store import fingerprint, run_directories
-from attnlab.store.atomic_files import CHECKPOINT_NAMES, read_json_object, write_json
+from attnlab.store.atomic_files import CHECKPOINT_NAMES, TRUNK_CHECKPOINT, read_json_object, write_json
 from attnlab.store.guards.digests import RUN_FILES
 from attnlab.store.lease import is_held_on_other_host
 from attnlab.store.run_schema import RunConfig
@@ -36,8 +36,8 @@ RUN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 # Files that a run writes into its folder.
 RUN_FILE_NAMES = (
     "run.json", run_directories.PREVIOUS_RESULT_FILE, run_directories.EDITED_RESULT_FILE,
-    *CHECKPOINT_NAMES, *RUN_FILES, "progress.json", "log.txt", "spec.json", "owner.json", "lock",
-    "loggers.json",
+    *CHECKPOINT_NAMES, TRUNK_CHECKPOINT, *RUN_FILES, "progress.json", "log.txt", "spec.json", "owner.json",
+    "lock", "loggers.json",
 )  # fmt: skip
 # Temporary files of `replace_atomically`.
 _TEMPORARY_PATTERN = re.compile(rf"\.({'|'.join(map(re.escape, RUN_FILE_NAMES))})\.[a-z0-9_]{{8}}(\.[a-z]+)?")

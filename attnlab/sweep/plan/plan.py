@@ -41,6 +41,7 @@ from attnlab.sweep.plan.overrides import (
 )
 from attnlab.sweep.plan.replications.ladder_plan import transfer_learning_rates
 from attnlab.sweep.plan.replications.replication import Replication, plan_replications
+from attnlab.sweep.plan.replications.trunks import link_trunks
 from attnlab.sweep.plan.tuning import lr_tuning
 from attnlab.sweep.plan.tuning.tuning_results import TuningState
 from attnlab.sweep.plan.validate_claims import validate_against_estimates
@@ -312,7 +313,7 @@ def compose_experiments(
             experiment = experiment_validation.complete_experiment({**base, **replication_keys})
             by_size = (
                 []
-                if replication and replication.ladder
+                if replication and replication.has_own_size
                 else select_size_overrides(experiment.size_overrides, experiment.size)
             )
             overrides = [
@@ -320,6 +321,7 @@ def compose_experiments(
                 *(by_size or []),
                 *(replication.overrides if replication else ()),
                 *point,
+                *(replication.last_overrides if replication else ()),
             ]
             cache = ArmCache(base, composer, module, experiment, overrides)
             arms = cache.load_arms()
@@ -415,7 +417,7 @@ def resolve_plans(
             plans[id(composed)] = _resolve_plan(composed, rate_plan, checker, lookup)
         except InvalidConfig as error:
             raise InvalidConfig(f"{composed.origin.format_key_location(error.key_path)}{error}") from error
-    return [plans[id(composed)] for composed in experiments_to_plan]
+    return link_trunks([plans[id(composed)] for composed in experiments_to_plan])
 
 
 def _resolve_plan(
@@ -493,13 +495,14 @@ def _get_file_overrides(composed: ComposedConfig, origin: ExperimentSource) -> l
 def _get_size_overrides(composed: ComposedConfig) -> list[str]:
     """Return the overrides that an experiment sets at its size, its own keys included.
 
-    A ladder replaces the size and sets these values itself.
+    A ladder of sizes replaces the size and sets these values itself.
     """
     lines_by_size = composed.raw_config.get("size_overrides")
     if not isinstance(lines_by_size, dict):
         return []
     base = composed.resolve_values()
-    return select_size_overrides(lines_by_size, base.get("size")) if base.get("ladder") is None else []
+    has_own_sizes = bool((base.get("ladder") or {}).get("rungs"))
+    return [] if has_own_sizes else select_size_overrides(lines_by_size, base.get("size"))
 
 
 def select_size_overrides(lines_by_size: Mapping[str, Any], size: str | None) -> list[str]:

@@ -20,7 +20,8 @@ class Replication:
     """An experiment on one corpus or at one ladder size.
 
     `name` is the corpus or the size, `title_suffix` ends the report's title, `ladder` is None for a corpus.
-    `overrides` come before those of the command line; `keys` replace the experiment's own.
+    `overrides` come before those of the command line, `last_overrides` after them; `keys` replace the
+    experiment's own.
     """
 
     name: str
@@ -28,6 +29,12 @@ class Replication:
     overrides: tuple[str, ...] = ()
     keys: Mapping[str, Any] = field(default_factory=dict)
     ladder: LadderConfig | None = None
+    last_overrides: tuple[str, ...] = ()
+
+    @property
+    def has_own_size(self) -> bool:
+        """Whether it replaces the experiment's size, and with it the overrides of that size."""
+        return bool(self.ladder and self.ladder.rungs)
 
     def make_place(self, group_title: str) -> ReplicationContext:
         """Return the replication as the report stores it; `group_title` names the combined report."""
@@ -42,7 +49,8 @@ class Replication:
     @property
     def error_prefix(self) -> str:
         """The start of an error message about an arm."""
-        return f"size {self.name} of ladder {self.ladder.name}: " if self.ladder else f"data={self.name}: "
+        kind = "budget" if self.ladder and self.ladder.budgets else "size"
+        return f"{kind} {self.name} of ladder {self.ladder.name}: " if self.ladder else f"data={self.name}: "
 
     @property
     def group_suffix(self) -> str:
@@ -75,11 +83,12 @@ def plan_replications(
             Replication(
                 name,
                 f"@{ladder.name}.{name}",
-                (*ladder.overrides, *size_overrides),
+                (*ladder.overrides, *ladder.rungs.get(name, ())),
                 ladder_plan.make_size_keys(base, ladder, name),
                 ladder,
+                tuple(ladder_plan.multiply_steps(base, ladder, name)) if ladder.budgets else (),
             )
-            for name, size_overrides in ladder.rungs.items()
+            for name in ladder.names
         ]
     if not corpora or "data" in line_by_key:  # the command names its own data
         return [None]

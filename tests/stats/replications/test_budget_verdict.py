@@ -1,0 +1,103 @@
+"""Budget verdict: exact examples, and error rates with correlated trajectories of known truth."""
+
+import math
+
+import numpy as np
+import pytest
+
+from attnlab.stats.replications.budget_verdict import (
+    PERSISTS,
+    SAME_PLATEAU,
+    BudgetTrajectories,
+    decide_budget_verdict,
+)
+from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, GROWS
+
+BUDGETS = [1, 2, 4, 8]
+MARGIN = 0.02
+T_95_DF_2 = 4.302652729911275
+
+
+def test_slope_change_and_line_by_hand():
+    # seed slopes: 1, 2, 3 per doubling, exactly linear in log2 of the budget
+    differences = [[1, 2, 3, 4], [0, 2, 4, 6], [-1, 2, 5, 8]]
+    trajectories = BudgetTrajectories(BUDGETS, differences)
+    assert trajectories.slopes == pytest.approx([1, 2, 3])
+    half_width = T_95_DF_2 / math.sqrt(3)  # the sd of the slopes is 1
+    slope = trajectories.estimate_slope()
+    assert (slope.mean, slope.low, slope.high) == pytest.approx((2, 2 - half_width, 2 + half_width))
+    change = trajectories.estimate_change()
+    assert (change.mean, change.low) == pytest.approx((6, 6 - 3 * half_width))
+    line = trajectories.estimate_line(3.0)  # at 8x, the lines end at 4, 6 and 8
+    assert (line.mean, line.low) == pytest.approx((6, 6 - 2 * half_width))
+    assert trajectories.estimate_effect(1).mean == 2
+    assert trajectories.estimate_effect(1).low is None  # equal differences: the noise is unknown
+
+
+def make_trajectories(means, sd=0.005, correlation=0.8, seeds=8, seed=0):
+    n = len(means)
+    covariance = sd**2 * (correlation * np.ones((n, n)) + (1 - correlation) * np.eye(n))
+    return np.random.default_rng(seed).multivariate_normal(means, covariance, seeds)
+
+
+@pytest.mark.parametrize(
+    ("means", "verdict"),
+    [
+        ([-0.10, -0.06, -0.03, -0.002], SAME_PLATEAU),
+        ([0.10, 0.06, 0.03, 0.002], SAME_PLATEAU),
+        ([-0.06, -0.06, -0.06, -0.06], PERSISTS),
+        ([-0.12, -0.10, -0.08, -0.06], PERSISTS),  # it shrinks, but stays beyond the margin
+        ([0.03, 0.05, 0.07, 0.09], GROWS),
+        ([0.0, 0.03, 0.06, 0.09], GROWS),
+        ([0.0, 0.0, 0.0, 0.0], CANNOT_TELL),
+        ([-0.06, -0.02, 0.02, 0.06], CANNOT_TELL),  # the sign changes
+        ([-0.10, -0.07, -0.05, -0.02], CANNOT_TELL),  # the end is at the margin
+        ([0.0, 0.004, 0.008, 0.012], CANNOT_TELL),  # it grows within the margin
+    ],
+)
+def test_the_rule_on_clear_cases(means, verdict):
+    trajectories = BudgetTrajectories(BUDGETS, make_trajectories(means))
+    assert decide_budget_verdict(trajectories, MARGIN).verdict == verdict
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+@pytest.mark.parametrize(
+    ("means", "wrong", "limit"),
+    [
+        ([0.06, 0.05, 0.03, 0.02], {SAME_PLATEAU}, 0.05),  # the end is at the margin
+        ([0.06, 0.05, 0.03, 0.02], {GROWS, PERSISTS}, 0.025),
+        ([0.03, 0.03, 0.03, 0.03], {GROWS}, 0.025),
+    ],
+)
+def test_wrong_words_are_rare_whatever_the_correlation(correlation, means, wrong, limit):
+    worlds = 1000
+    words = [
+        decide_budget_verdict(
+            BudgetTrajectories(BUDGETS, make_trajectories(means, correlation=correlation, seed=world)), MARGIN
+        ).verdict
+        for world in range(worlds)
+    ]
+    rate = sum(word in wrong for word in words) / worlds
+    assert rate <= limit + 2.6 * math.sqrt(limit * (1 - limit) / worlds)
+    assert rate > 0 or wrong != {SAME_PLATEAU}
+
+
+def test_unknown_noise_gives_no_word():
+    assert decide_budget_verdict(BudgetTrajectories(BUDGETS, [[1, 1, 1, 1]]), MARGIN).verdict == CANNOT_TELL
+    equal = BudgetTrajectories(BUDGETS, [[1, 1, 1, 1]] * 3)
+    assert decide_budget_verdict(equal, MARGIN).verdict == CANNOT_TELL
+
+
+@pytest.mark.parametrize(
+    ("budgets", "differences", "message"),
+    [
+        ([1], [[1.0]], "at least 2"),
+        ([2, 1], [[1.0, 2.0]], "must ascend"),
+        ([1, 2], [[1.0, 2.0, 3.0]], r"shape \[seeds, 2\]"),
+        ([1, 2], [[1.0, math.nan]], "nan at position 1"),
+        ([1, 2], [], r"shape \[seeds, 2\]"),
+    ],
+)
+def test_invalid_trajectories_are_rejected(budgets, differences, message):
+    with pytest.raises(ValueError, match=message):
+        BudgetTrajectories(budgets, differences)
