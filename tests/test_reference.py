@@ -38,7 +38,7 @@ WITHOUT_REFERENCE = {
     "local_global_ratio",
     *("kda_recall", "gated_memories", "s3_products", "mixers_by_task"),
     *("gate_and_exclusive", "offset_and_convolution", "mha_to_mla", "llama_parts"),
-    *("flip_flop_positions", "multi_token_induction", "learned_selection", "hyper_connections"),
+    *("flip_flop_positions", "multi_token_induction", "hyper_connections"),
 }
 
 

@@ -1,5 +1,6 @@
 """Ladder: the model sizes or the training budgets at which an experiment is run, the smallest first."""
 
+import operator
 from typing import Self
 
 from pydantic import ConfigDict, Field, FiniteFloat, model_validator
@@ -29,10 +30,13 @@ class LadderConfig(FrozenModel):
         description="Name of the ladder, equal to the file name; reports are in the folder EXPERIMENT@NAME."
     )
     rungs: dict[str, list[str]] = Field(
-        {}, description="Hydra overrides of all arms at each ladder size, smallest size first."
+        {},
+        exclude_if=operator.not_,
+        description="Hydra overrides of all arms at each ladder size, smallest size first.",
     )
     budgets: dict[str, FiniteFloat] = Field(
         {},
+        exclude_if=operator.not_,
         description=(
             "In place of rungs: multiples of the experiment's steps, smallest first. The model stays the "
             "same."
