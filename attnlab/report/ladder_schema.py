@@ -1,4 +1,4 @@
-"""Types of ladder.json: the combined results of the sizes of a ladder."""
+"""Types of ladder.json: the combined results of the sizes or the budgets of a ladder."""
 
 from pathlib import Path
 from typing import Final, Literal
@@ -6,6 +6,7 @@ from typing import Final, Literal
 from pydantic import Field, ValidationError
 
 from attnlab.report.schema import Interval, MeanInterval, Verdict
+from attnlab.stats.replications.budget_verdict import BUDGET_MEANINGS
 from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, FLIPS, GROWS, HOLDS, SHRINKS
 from attnlab.store.atomic_files import parse_json
 from attnlab.store.experiment_schema import LadderConfig
@@ -23,7 +24,7 @@ LADDER_FILE = "ladder.json"
 
 
 class LadderSize(FrozenModel):
-    """One size of a ladder: resources of the baseline's runs, learning rate of each arm, finished runs."""
+    """One size or budget of a ladder: resources of the baseline's runs, learning rates, finished runs."""
 
     name: str
     title: str
@@ -78,7 +79,10 @@ class MoreSeeds(FrozenModel):
 
 
 class Comparison(FrozenModel):
-    """Two arms by training compute, with the scaling verdict of the preregistered rule."""
+    """Two arms by training compute, with the scaling or budget verdict of the preregistered rule.
+
+    `slope` is per decade of compute, with budgets per doubling of the tokens.
+    """
 
     arm: str
     against: str
@@ -191,14 +195,21 @@ class LadderReport(FrozenModel):
         row = next((row for row in self.comparisons if (row.arm, row.against) == arms), self.comparisons[0])
         verdicts = self.format_claim_verdicts(claim) if claim else ""
         scope = ", ".join(filter(None, (verdicts, self.scope)))
-        return f"{row.arm} vs {row.against}: {scope}; {SCALING_MEANINGS[row.verdict]}"
+        meanings = BUDGET_MEANINGS if self.ladder.budgets else SCALING_MEANINGS
+        return f"{row.arm} vs {row.against}: {scope}; {meanings[row.verdict]}"
+
+    @property
+    def step_name(self) -> str:
+        """What its steps are called: size or budget."""
+        return "budget" if self.ladder.budgets else "size"
 
     @property
     def scope(self) -> str:
-        """The range of sizes and the corpus: `49k to 623k parameters, on code`."""
-        first, last = self.sizes[0].parameters, self.sizes[-1].parameters
-        parameters = f"{_format_count(first)} to {_format_count(last)} parameters" if first and last else ""
-        return ", ".join(filter(None, (parameters, f"on {self.corpus}" if self.corpus else "")))
+        """The range of sizes or budgets and the corpus: `49k to 623k parameters, on code`."""
+        resource = "tokens" if self.ladder.budgets else "parameters"
+        first, last = (getattr(size, resource) for size in (self.sizes[0], self.sizes[-1]))
+        extent = f"{_format_count(first)} to {_format_count(last)} {resource}" if first and last else ""
+        return ", ".join(filter(None, (extent, f"on {self.corpus}" if self.corpus else "")))
 
     def format_claim_verdicts(self, claim: LadderClaim) -> str:
         """Format the verdicts of a claim: `supported at all 4 sizes`, or with the sizes of each verdict."""
@@ -206,15 +217,15 @@ class LadderReport(FrozenModel):
         for size, verdict in zip(self.sizes, claim.verdicts, strict=True):
             sizes_by_verdict.setdefault((verdict or Verdict.NO_RESULT).lower(), []).append(size.name)
         if len(sizes_by_verdict) == 1:
-            return f"{next(iter(sizes_by_verdict))} at all {len(self.sizes)} sizes"
+            return f"{next(iter(sizes_by_verdict))} at all {len(self.sizes)} {self.step_name}s"
         return ", ".join(
-            f"{verdict} at {len(names)} size{'s' if len(names) > 1 else ''} ({', '.join(names)})"
+            f"{verdict} at {len(names)} {self.step_name}{'s' if len(names) > 1 else ''} ({', '.join(names)})"
             for verdict, names in sizes_by_verdict.items()
         )
 
 
 def _format_count(count: float) -> str:
-    """Format a number of parameters with about three digits: 49k, 623k, 1.47M."""
+    """Format a number of parameters or tokens with about three digits: 49k, 623k, 1.47M."""
     thousands = round(count / 1000)
     return f"{thousands}k" if thousands < 1000 else f"{count / 1e6:.3g}M"
 

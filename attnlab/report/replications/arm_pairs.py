@@ -39,15 +39,16 @@ def find_incomparability_reasons(report: Report, arm: str, against: str, metric:
     ]
 
 
-def compute_differences(report: Report, arm: str, against: str, metric: str) -> list[float]:
-    """The arm's value minus the other's, over the seeds that both have; [] where they are not compared."""
+def compute_differences(report: Report, arm: str, against: str, metric: str) -> dict[int, float]:
+    """Seed -> the arm's value minus the other's, where both have one; {} where they are not compared."""
     if find_incomparability_reasons(report, arm, against, metric):
-        return []
+        return {}
     arm_values = collect_values(report, arm, metric)
     against_values = collect_values(report, against, metric)
-    return [
-        arm_values[seed] - against_values[seed] for seed in sorted(arm_values.keys() & against_values.keys())
-    ]
+    return {
+        seed: arm_values[seed] - against_values[seed]
+        for seed in sorted(arm_values.keys() & against_values.keys())
+    }
 
 
 def count_failed_runs(report: Report, arm: str) -> int:

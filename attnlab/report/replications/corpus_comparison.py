@@ -93,7 +93,7 @@ def _summarize_corpora(reports: Mapping[str, Report], claim: ClaimResult) -> str
     """A sentence on how the effects of the corpora differ; empty where the spread on a corpus is unknown."""
     effects = []
     for report in reports.values():
-        differences = compute_differences(report, claim.arm, claim.against, claim.metric)
+        differences = [*compute_differences(report, claim.arm, claim.against, claim.metric).values()]
         spread = stdev(differences) if len(differences) > 1 else 0.0
         if not spread:
             return ""

@@ -1,4 +1,4 @@
-"""Analysis of a ladder: combine the reports of its sizes. A pure function of these reports."""
+"""Analysis of a ladder: combine the reports of its sizes or budgets. A pure function of these reports."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,8 @@ from attnlab.report.replications.arm_pairs import (
     list_comparisons,
 )
 from attnlab.report.schema import ExperimentSummary, MeanInterval, Report
-from attnlab.stats import estimate_paired_difference
+from attnlab.stats import PairedEstimate, estimate_paired_difference
+from attnlab.stats.replications.budget_verdict import BudgetTrajectories, decide_budget_verdict
 from attnlab.stats.replications.compute_multiplier import SizeLosses, estimate_multiplier_range
 from attnlab.stats.replications.decision_accuracy import compute_decision_accuracy
 from attnlab.stats.replications.holdout import predict_largest_size
@@ -65,6 +66,7 @@ def build_ladder_report(reports: Mapping[str, Report]) -> LadderReport:
     pairs = list(dict.fromkeys(pair for _, report in size_reports for pair in list_comparisons(report)))
     growth = _estimate_compute_growth([size for size, _ in size_reports])
     claims = _build_claims(size_reports)
+    has_budgets = bool(context.ladder.budgets)
     return LadderReport(
         name=context.combined_report,
         experiment=experiment.name,
@@ -80,10 +82,16 @@ def build_ladder_report(reports: Mapping[str, Report]) -> LadderReport:
         ladder=context.ladder,
         corpus=", ".join(dict.fromkeys(str(dataset.get("name")) for dataset in first.reproduce.data)) or None,
         sizes=[size for size, _ in size_reports],
-        comparisons=[_build_comparison(size_reports, pair, experiment, growth) for pair in pairs],
-        losses=_build_arm_losses(size_reports, experiment),
+        comparisons=[
+            _build_budget_comparison(size_reports, pair, experiment, context.ladder.budgets)
+            if has_budgets
+            else _build_comparison(size_reports, pair, experiment, growth)
+            for pair in pairs
+        ],
+        losses=_build_arm_losses(size_reports, experiment, has_multiplier=not has_budgets),
         claims=claims,
-        agreement=summarize_decision_accuracy([claim.verdicts for claim in claims]),
+        # budgets share their seeds, so their verdicts do not test one another
+        agreement=summarize_decision_accuracy([] if has_budgets else [claim.verdicts for claim in claims]),
         exploratory=any(report.verdict.exploratory for report in reports.values()),
         reproduce=LadderProvenance(
             **{key: getattr(first.reproduce, key) for key in LadderProvenance.model_fields}
@@ -183,7 +191,60 @@ def _build_comparison(
     return comparison.model_copy(update={"sentence": sentence, "extrapolation_sentence": extrapolation})
 
 
-def _explain_missing_verdict(rows: Sequence[SizeEffect], reasons: Sequence[str]) -> str | None:
+def _build_budget_comparison(
+    size_reports: SizeReports, pair: tuple[str, str], experiment: ExperimentSummary, budgets: dict[str, float]
+) -> Comparison:
+    """The effect at each budget, the lines of the seeds, and the budget verdict of the preregistered rule.
+
+    Seeds that lack a budget are left out.
+    """
+    metric = experiment.metric
+    rows = [_build_size_effect(size, report, pair, metric) for size, report in size_reports]
+    reasons = next(
+        filter(None, (find_incomparability_reasons(report, *pair, metric) for _, report in size_reports)), []
+    )
+    by_budget = [compute_differences(report, *pair, metric) for _, report in size_reports]
+    seeds = [seed for seed in by_budget[0] if all(seed in differences for differences in by_budget)]
+    obstacle = _explain_missing_verdict(rows, reasons, "budget")
+    if obstacle is None and not seeds:
+        obstacle = "no seed has a finished pair of runs at every budget"
+    multiples = [budgets[size.name] for size, _ in size_reports]
+    trajectories = (
+        BudgetTrajectories(multiples, [[differences[seed] for differences in by_budget] for seed in seeds])
+        if obstacle is None and len(multiples) > 1
+        else None
+    )
+    verdict = decide_budget_verdict(trajectories, _get_margin(experiment)) if trajectories else None
+    comparison = Comparison(
+        arm=pair[0],
+        against=pair[1],
+        effects=rows,
+        verdict=verdict.verdict if verdict else CANNOT_TELL,
+        reason=verdict.reason if verdict else obstacle,
+        seeds_needed=None,
+        slope=_convert_paired(trajectories.estimate_slope()) if trajectories else None,
+        change=_convert_paired(trajectories.estimate_change()) if trajectories else None,
+        extrapolation=None,
+        at_tenfold_parameters=None,
+        holdout=None,
+        line=[
+            LinePoint(
+                **dict(_convert_paired(trajectories.estimate_line(float(x)))),
+                flops=(rows[0].flops or 1.0) * 2 ** (float(x) - trajectories.x[0]),
+            )
+            for x in np.linspace(trajectories.x[0], trajectories.x[-1], LINE_POINTS)
+        ]
+        if trajectories
+        else [],
+        sentence="",
+        extrapolation_sentence="",
+    )
+    return comparison.model_copy(update={"sentence": _format_comparison(comparison, experiment)})
+
+
+def _explain_missing_verdict(
+    rows: Sequence[SizeEffect], reasons: Sequence[str], step_name: str = "size"
+) -> str | None:
     """The reason why two arms have no verdict: `reasons` against comparing them, or failed runs.
 
     None where they have a verdict.
@@ -192,7 +253,8 @@ def _explain_missing_verdict(rows: Sequence[SizeEffect], reasons: Sequence[str])
         return f"NOT COMPARABLE: {'; '.join(reasons)}"
     if lost := ", ".join(f"{row.size} ({row.failed})" for row in rows if row.failed):
         return f"runs failed at {lost}, so the trend is unknown"
-    return None if any(row.differences for row in rows) else "no ladder size has a finished pair of runs"
+    has_pair = any(row.differences for row in rows)
+    return None if has_pair else f"no {step_name} of the ladder has a finished pair of runs"
 
 
 def _build_line_point(trend: Trend, x: float) -> LinePoint:
@@ -200,7 +262,7 @@ def _build_line_point(trend: Trend, x: float) -> LinePoint:
 
 
 def _build_size_effect(size: LadderSize, report: Report, pair: tuple[str, str], metric: str) -> SizeEffect:
-    differences = compute_differences(report, *pair, metric)
+    differences = [*compute_differences(report, *pair, metric).values()]
     return SizeEffect(
         size=size.name,
         flops=size.flops,
@@ -230,6 +292,10 @@ def _format_seeds_needed(seeds_needed: SeedsNeeded | None) -> str:
     return f"; 80% power at the observed effect requires about {options}" if options else ""
 
 
+def _convert_paired(estimate: PairedEstimate) -> MeanInterval:
+    return MeanInterval(mean=estimate.mean, low=estimate.low, high=estimate.high)
+
+
 def _convert_estimate(estimate: Estimate) -> MeanInterval:
     return MeanInterval(mean=estimate.estimate, low=estimate.low, high=estimate.high)
 
@@ -246,7 +312,7 @@ def _format_comparison(comparison: Comparison, experiment: ExperimentSummary) ->
     """The effect at both ends, its change, and the test of the largest size."""
     effects = [row for row in comparison.effects if row.mean is not None]
     if not effects:
-        return "No ladder size has a finished pair of runs."
+        return "No pair of runs has finished."
     first = effects[0]
     last = effects[-1]
     difference = format_difference(comparison.arm, comparison.against)
@@ -276,8 +342,13 @@ def _format_extrapolation(comparison: Comparison) -> str:
     return f"{text}."
 
 
-def _build_arm_losses(size_reports: SizeReports, experiment: ExperimentSummary) -> list[ArmLosses]:
-    """The loss of every arm at each size, and its compute multiplier at the largest."""
+def _build_arm_losses(
+    size_reports: SizeReports, experiment: ExperimentSummary, has_multiplier: bool
+) -> list[ArmLosses]:
+    """The loss of every arm at each size, and its compute multiplier at the largest.
+
+    The multiplier takes the seeds of two sizes as independent, which those of two budgets are not.
+    """
     base = experiment.baseline
     rows = {
         arm: [_build_loss_point(size, report, arm, experiment.metric) for size, report in size_reports]
@@ -293,7 +364,7 @@ def _build_arm_losses(size_reports: SizeReports, experiment: ExperimentSummary) 
             arm=arm,
             points=points,
             multiplier=None
-            if arm == base or {arm, base} & leaking
+            if arm == base or {arm, base} & leaking or not has_multiplier
             else _build_multiplier(known_losses[base], known_losses[arm]),
         )
         for arm, points in rows.items()

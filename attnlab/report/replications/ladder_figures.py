@@ -1,6 +1,7 @@
 """Figures of a ladder: an effect by compute, with its line, band and prediction; losses by compute."""
 
 import math
+from typing import Any
 
 from attnlab.report.charts.comparison_figures import Figure
 from attnlab.report.charts.svg import INK, MUTED, PAPER
@@ -24,6 +25,7 @@ AXIS_PADDING = 1.9  # a factor of compute, beyond the data at either end
 
 def build_ladder_effect_figures(ladder: LadderReport, width: int, suffix: str = "") -> list[Figure]:
     """A figure for every compared pair of arms."""
+    ladder = _convert_to_tokens(ladder)
     return [
         Figure(
             f"effect{i}{suffix}",
@@ -42,7 +44,7 @@ def _describe_effect(ladder: LadderReport, comparison: Comparison) -> str:
         for effect in comparison.effects
     )
     comparison_text = f"{ladder.metric}, {format_difference(comparison.arm, comparison.against)}"
-    return f"Difference of {comparison_text}, by training compute. {sizes}. {comparison.sentence}"
+    return f"Difference of {comparison_text}, by {_name_axis(ladder)}. {sizes}. {comparison.sentence}"
 
 
 def _build_effect_spec(ladder: LadderReport, comparison: Comparison, width: int) -> Spec:
@@ -67,7 +69,7 @@ def _build_effect_spec(ladder: LadderReport, comparison: Comparison, width: int)
         "mean", compute_domain([*ends, *(seed["value"] for seed in seeds), margin, -margin, 0.0]), y_title
     )
     x = _build_compute_axis(
-        "flops", [row.flops or 0.0 for row in (*effects, *([extrapolation] if extrapolation else ()))]
+        ladder, [row.flops or 0.0 for row in (*effects, *([extrapolation] if extrapolation else ()))]
     )
     rows = [
         {**dict(effect), "description": f"{effect.size}: {format_number(effect.mean, 3, sign=True)}"}
@@ -110,7 +112,8 @@ def _build_extrapolation_layers(points: list[Spec], x: Spec, y: Spec) -> list[Sp
 
 
 def build_loss_figures(ladder: LadderReport, width: int, suffix: str = "") -> list[Figure]:
-    """The loss of every arm by compute; none where no size has a result."""
+    """The loss of every arm by compute or tokens; none where no size has a result."""
+    ladder = _convert_to_tokens(ladder)
     points = [
         {
             **dict(point),
@@ -124,7 +127,7 @@ def build_loss_figures(ladder: LadderReport, width: int, suffix: str = "") -> li
     if not points:
         return []
     code = build_style_channels("arm", assign_styles(ladder.arms, ladder.baseline))
-    x = _build_compute_axis("flops", [point["flops"] for point in points])
+    x = _build_compute_axis(ladder, [point["flops"] for point in points])
     title = append_unit(ladder.metric, ladder.unit)
     y = build_quantitative_channel(
         "mean", compute_domain([point[key] for point in points for key in ("mean", "low", "high")]), title
@@ -138,17 +141,43 @@ def build_loss_figures(ladder: LadderReport, width: int, suffix: str = "") -> li
             "point", {"filled": True, "size": 60, "opacity": 1}, x=x, y=y, description="description", **code
         ),
     ]
-    label = f"{title} by training compute. " + "; ".join(point["description"] for point in points)
+    label = f"{title} by {_name_axis(ladder)}. " + "; ".join(point["description"] for point in points)
     return [Figure(f"losses{suffix}", build_chart(width, 300, layers, points), label)]
 
 
-def _build_compute_axis(field: str, flops: list[float]) -> Spec:
-    """Training compute as a logarithmic axis, marked at each power of ten."""
+def _convert_to_tokens(ladder: LadderReport) -> LadderReport:
+    """Replace the training FLOPs of a ladder of budgets, along its axis, by tokens: the model is the same."""
+    first = ladder.sizes[0]
+    if not (ladder.ladder.budgets and first.tokens and first.flops):
+        return ladder
+    factor = first.tokens / first.flops
+
+    def convert(row: Any) -> Any:
+        return row if row.flops is None else row.model_copy(update={"flops": row.flops * factor})
+
+    comparisons = [
+        row.model_copy(update={"effects": [*map(convert, row.effects)], "line": [*map(convert, row.line)]})
+        for row in ladder.comparisons
+    ]
+    losses = [row.model_copy(update={"points": [*map(convert, row.points)]}) for row in ladder.losses]
+    return ladder.model_copy(update={"comparisons": comparisons, "losses": losses})
+
+
+def _name_axis(ladder: LadderReport) -> str:
+    return "training tokens" if ladder.ladder.budgets else "training compute"
+
+
+def _build_compute_axis(ladder: LadderReport, flops: list[float]) -> Spec:
+    """Training compute or tokens as a logarithmic axis, marked at each power of ten or at each budget."""
     low = min(flops) / AXIS_PADDING
     high = max(flops) * AXIS_PADDING
-    decades = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+    if ladder.ladder.budgets:
+        values, title, number_format = sorted(set(flops)), "training tokens of a run", ".3~s"
+    else:
+        powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+        values, title, number_format = [10.0**power for power in powers], "training FLOPs of a run", ".0e"
     x = build_quantitative_channel(
-        field, [low, high], "training FLOPs of a run", values=decades, format=".0e", grid=False
+        "flops", [low, high], title, values=values, format=number_format, grid=False
     )
     x["scale"]["type"] = "log"
     return x

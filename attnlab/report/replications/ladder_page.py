@@ -16,12 +16,29 @@ from attnlab.report.report_builder import to_plain_json
 from attnlab.report.schema import Report
 from attnlab.report.tables.claim_sources import Citation, load_ladder_citations, load_reworded_ladder
 from attnlab.report.tables.source_links import find_bibliography
+from attnlab.stats.replications.budget_verdict import BUDGET_RULE_TEXT
 from attnlab.stats.replications.scaling_verdict import RULE_TEXT
 
-# A scaling verdict has the color of a claim verdict: holds, changes for the worse, or unknown.
-VERDICT_TONES = {"HOLDS": "SUPPORTED", "GROWS": "SUPPORTED", "SHRINKS": "REFUTED", "FLIPS": "REFUTED"}
+# A scaling or budget verdict has the color of a claim verdict: holds, changes for the worse, or unknown.
+VERDICT_TONES = {
+    "HOLDS": "SUPPORTED",
+    "PERSISTS": "SUPPORTED",
+    "GROWS": "SUPPORTED",
+    "SHRINKS": "REFUTED",
+    "SAME PLATEAU": "REFUTED",
+    "FLIPS": "REFUTED",
+}
 DEFAULT_TONE = "INCONCLUSIVE"
 DEVIATION_NOTE = "A ladder size deviates from the preregistration; its own report lists the deviations."
+EFFECT_CAPTION = "Filled: mean at a ladder size with its 95% interval. Rings: single seeds. "
+SIZE_CAPTION = (
+    f"{EFFECT_CAPTION}Line and gray band: the fit over all seeds. Open diamond, dashed: extrapolation to ten "
+    "times the compute of the largest size. Shaded: the margin."
+)
+BUDGET_CAPTION = (
+    f"{EFFECT_CAPTION.replace('ladder size', 'budget')}Line and gray band: the mean of the seeds' lines and "
+    "its 95% interval. Shaded: the margin."
+)
 
 
 def write_ladder(folder: Path, reports: Mapping[str, Report]) -> Path:
@@ -65,7 +82,8 @@ def summarize_scaling_verdicts(ladders: Sequence[LadderReport]) -> dict[tuple[st
 
 
 def format_decision_accuracy(ladders: Sequence[LadderReport]) -> str:
-    """Decision accuracy over all ladders, and without exploratory ones; empty without a ladder."""
+    """Decision accuracy over all ladders of sizes, and without exploratory ones; empty without a ladder."""
+    ladders = [ladder for ladder in ladders if not ladder.ladder.budgets]
     sentences = [_count_ladders(ladders)] if ladders else []
     preregistered = [ladder for ladder in ladders if not ladder.exploratory]
     if 0 < len(preregistered) < len(ladders):
@@ -88,12 +106,8 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
             f"  {caveat}" for caveat in [describe_learning_rate_caveat(ladder, row)] if caveat
         ]
     notes = [f"  EXPLORATORY: {DEVIATION_NOTE}"] if ladder.exploratory else []
-    return [
-        f"{ladder.name}: {ladder.headline}",
-        *notes,
-        *comparison_lines,
-        f"  {ladder.agreement.sentence}",
-    ]
+    agreement = [] if ladder.ladder.budgets else [f"  {ladder.agreement.sentence}"]
+    return [f"{ladder.name}: {ladder.headline}", *notes, *comparison_lines, *agreement]
 
 
 def render_ladder_html(
@@ -135,7 +149,8 @@ def render_ladder_html(
             figure_errors=rendered.error_messages,
             styles=assign_styles(ladder.arms, ladder.baseline),
             tones={row.verdict: VERDICT_TONES.get(row.verdict, DEFAULT_TONE) for row in ladder.comparisons},
-            rule=RULE_TEXT,
+            rule=describe_rule(ladder),
+            caption=BUDGET_CAPTION if ladder.ladder.budgets else SIZE_CAPTION,
             learning_rates=describe_learning_rates(ladder),
             describe_caveat=describe_learning_rate_caveat,
             deviation_note=DEVIATION_NOTE,
@@ -150,15 +165,25 @@ def render_ladder_html(
 def describe_scope(ladder: LadderReport) -> str:
     """The sizes and the corpus, and the verdicts of all claims."""
     claims = [f"{claim.says}: {ladder.format_claim_verdicts(claim)}" for claim in ladder.claims]
-    scope = ", ".join(filter(None, (f"{len(ladder.sizes)} sizes", ladder.scope)))
+    scope = ", ".join(filter(None, (f"{len(ladder.sizes)} {ladder.step_name}s", ladder.scope)))
     return " ".join(f"{sentence}." for sentence in (scope, "; ".join(claims)) if sentence)
 
 
+def describe_rule(ladder: LadderReport) -> str:
+    """The rule of the verdicts on its comparisons."""
+    return BUDGET_RULE_TEXT if ladder.ladder.budgets else RULE_TEXT
+
+
 def describe_learning_rates(ladder: LadderReport) -> str:
-    """The origin of the sizes' learning rates."""
+    """The origin of the learning rates of its sizes or budgets."""
     transfer = ladder.ladder.rates
     if transfer is None:
-        return "Learning rates are tuned at every ladder size, or set by the experiment."
+        return f"Learning rates are tuned at every {ladder.step_name}, or set by the experiment."
+    if not transfer.power:
+        return (
+            f"The learning rate of each arm is tuned at {ladder.step_name} {transfer.rung}; the others have "
+            "the same."
+        )
     return (
         f"The learning rate of each arm is tuned at size {transfer.rung}; at the other sizes it is scaled by "
         f"the ratio of the training FLOPs of {ladder.baseline} to the power {format_number(transfer.power)}."
@@ -202,6 +227,7 @@ def render_ladder_markdown(
         )
         lines += [f"- **{row.verdict}**, {pair}: {escape_cell(sentence)}"]
     lines += [""]
+    step = "budget" if ladder.ladder.budgets else "ladder size"
     names = [escape_cell(size.name) for size in ladder.sizes]
     rows = [
         [
@@ -215,10 +241,10 @@ def render_ladder_markdown(
         for row in ladder.comparisons
     ]
     lines += [
-        "## Effect at each ladder size",
+        f"## Effect at each {step}",
         "",
         *format_table(["", *names], rows),
-        escape_cell(RULE_TEXT),
+        escape_cell(describe_rule(ladder)),
         "",
     ]
     rows = [
@@ -230,8 +256,7 @@ def render_ladder_markdown(
         "",
         *format_table(["claim", *names], rows),
         *_format_sources(ladder, citations, bibliography),
-        escape_cell(ladder.agreement.sentence),
-        "",
+        *([] if ladder.ladder.budgets else [escape_cell(ladder.agreement.sentence), ""]),
     ]
     rows = [
         [
@@ -243,9 +268,9 @@ def render_ladder_markdown(
         for size in ladder.sizes
     ]
     lines += [
-        "## Ladder sizes",
+        "## Budgets" if ladder.ladder.budgets else "## Ladder sizes",
         "",
-        *format_table(["size", "parameters", "tokens", "steps", "learning rates", "runs"], rows),
+        *format_table([ladder.step_name, "parameters", "tokens", "steps", "learning rates", "runs"], rows),
     ]
     lines += [escape_cell(describe_learning_rates(ladder)), "", "```", str(ladder.reproduce.command), "```"]
     return "\n".join(lines) + "\n"
