@@ -123,6 +123,7 @@ class RunEstimate(Budget):
     data: dict[str, Any] = {}
     memory_bytes: int | None = None  # peak of training, per device
     device_memory_bytes: int | None = None  # total memory of the planned device
+    shared_steps: int | None = None  # first steps that would be the same with any larger trainer.max_steps
     metric_definitions: dict[str, Metric] = {}
     metric_names: tuple[str, ...] | None = None  # all metrics that the run may measure; None: unknown
     measured_by: dict[str, str] = {}  # part measured after training -> digest of the code that measures it
@@ -134,6 +135,13 @@ class RunEstimate(Budget):
         return {key: value for key, value in self.get_known_values().items() if key not in estimate_keys}
 
 
+class Trunk(FrozenModel):
+    """A run of a smaller budget, and the number of its steps that a run has in common with it."""
+
+    id: str
+    step: int
+
+
 class Use(FrozenModel):
     """Provenance of a run; none of it changes the run's result or id.
 
@@ -142,7 +150,7 @@ class Use(FrozenModel):
         split: Number of micro-batches per batch.
         user_targets: User-defined names that any run of the command builds.
         retried_failure: `failure_digest` of the failed result that was there when the run was requested.
-        trunk: Id of a run of a smaller budget that starts with the same steps.
+        trunk: The run of a smaller budget that starts with the same steps.
         keeps_trunk: Whether to save the last state that runs of larger budgets share.
     """
 
@@ -153,7 +161,7 @@ class Use(FrozenModel):
     split: int = 1
     user_targets: tuple[str, ...] = ()
     retried_failure: str | None = None
-    trunk: str | None = None
+    trunk: Trunk | None = None
     keeps_trunk: bool = False
     commit: str | None = None
     dirty: bool | None = None
@@ -213,13 +221,6 @@ class TokenCategoryLoss(FrozenModel):
     targets: int
 
 
-class TrunkStart(FrozenModel):
-    """The run of a smaller budget, and its step, from which a run continued."""
-
-    id: str
-    step: int
-
-
 class RunResult(FrozenModel):
     """Result of a run that finished or failed (run.json).
 
@@ -253,7 +254,7 @@ class RunResult(FrozenModel):
     generated_text: dict[str, str | None] = {}  # prompt, reference continuation, sample, reason for no sample
     split: int = 1
     resumed: tuple[dict[str, Number | None], ...] = ()  # per resumption: step, again, off (ProgressWriter)
-    trunk: TrunkStart | None = None
+    trunk: Trunk | None = None  # the run that was continued
     measured_by: dict[str, str] = {}
     observed_by: dict[str, str] = {}
     started: str | None = None

@@ -200,20 +200,22 @@ def log_maps(loggers: Iterable[Any], maps: np.ndarray, layers: Sequence[int], st
 class ProgressWriter(StepCallback):
     """Write progress.json about once a second: step, max_steps, loss, time, timed_steps, timed_seconds.
 
-    The last two exclude the first step of this process. A run that continues the checkpoint of the run
-    `trunk_id` records that in place of its resumptions.
+    The last two exclude the first step of this process. A run that continues `trunk` records that in place of
+    its resumptions.
 
     Attributes:
-        trunk: The run of a smaller budget that was continued and the step where; None if none was.
+        trunk: The run of a smaller budget that was continued; None if none was.
         resumptions: One row per resumption: the `step` of the checkpoint, the number of steps trained
             `again`, and `off`, the absolute difference in nats between the loss of the last repeated step now
             and before.
     """
 
-    def __init__(self, path: Path, interval_seconds: float = 1.0, trunk_id: str | None = None) -> None:
+    def __init__(
+        self, path: Path, interval_seconds: float = 1.0, trunk: dict[str, Any] | None = None
+    ) -> None:
         self.path = path
-        self.trunk_id = trunk_id
-        self.trunk: dict[str, Any] | None = None
+        self.continues_trunk = trunk is not None
+        self.trunk = trunk
         self.interval_seconds = interval_seconds
         self.last_written = 0.0
         self._first_step: tuple[int, float] | None = None  # first step of this process, and its end time
@@ -224,15 +226,13 @@ class ProgressWriter(StepCallback):
         return {"resumed": self.resumptions, "trunk": self.trunk}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if self.trunk_id is None:
+        if not self.continues_trunk:
             self.resumptions = state_dict["resumed"]
             self.trunk = state_dict["trunk"]
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Read how far the run had progressed before a resumption."""
-        if self.trunk_id is not None:
-            self.trunk = {"id": self.trunk_id, "step": trainer.global_step}
-        elif trainer.global_step:
+        if trainer.global_step and not self.continues_trunk:
             self._progress_before = read_progress(self.path.parent)
             again = max(0, self._progress_before.get("step", 0) - trainer.global_step)
             self.resumptions = [*self.resumptions, {"step": trainer.global_step, "again": again, "off": None}]

@@ -19,7 +19,6 @@ from attnlab.store.atomic_files import CHECKPOINT_NAMES, TRUNK_CHECKPOINT, repla
 from attnlab.store.run_directories import load_run_config
 from attnlab.store.run_schema import RunConfig
 from attnlab.training.callbacks import StepCallback, find_map_steps
-from attnlab.training.optim.schedules import Schedule
 
 SIGTERM_EXIT_CODE = 128 + signal.SIGTERM
 RUN_ID_KEY = "attnlab_run"  # checkpoint key of the run id
@@ -154,7 +153,7 @@ def find_newest_checkpoint(folder: Path) -> Path | None:
     return None
 
 
-def find_trunk(folder: Path, run_config: RunConfig, schedule: Schedule) -> Path | None:
+def find_trunk(folder: Path, run_config: RunConfig) -> Path | None:
     """Return the trunk checkpoint of the run that `use.trunk` names, if this run starts with the same steps.
 
     That run must have the same config up to a smaller `trainer.max_steps`, record curves and maps at the same
@@ -162,32 +161,32 @@ def find_trunk(folder: Path, run_config: RunConfig, schedule: Schedule) -> Path 
     """
     if run_config.use.trunk is None:
         return None
-    trunk_folder = folder.parent / run_config.use.trunk
+    trunk_folder = folder.parent / run_config.use.trunk.id
     path = trunk_folder / TRUNK_CHECKPOINT
     try:
         trunk = load_run_config(trunk_folder)
         if _read_run_id(path) != trunk_folder.name:
             return None
+        shared_step = torch.load(path, map_location="cpu", weights_only=True)["global_step"]
     except Exception:  # missing or damaged
         return None
     steps, trunk_steps = (run.config["trainer"]["max_steps"] for run in (run_config, trunk))
     same_config = _strip_budget(run_config) == _strip_budget(trunk)
     if not same_config or run_config.use.split != trunk.use.split or trunk_steps > steps:
         return None
-    last_shared = schedule.find_decay_start(run_config.config["optim"]["warmup"], trunk_steps)
-    recorded_steps = [
-        (
-            min(run_config.config["measure"]["every"], budget),
-            min(run_config.config["trainer"]["log_every_n_steps"], budget),
-            [
-                step
-                for step in find_map_steps(run_config.config["measure"]["maps"], budget)
-                if step <= last_shared
-            ],
-        )
-        for budget in (steps, trunk_steps)
-    ]
-    return path if recorded_steps[0] == recorded_steps[1] else None
+    if not shared_step == run_config.use.trunk.step == trunk.estimate.shared_steps:
+        return None
+    recorded, trunk_recorded = (
+        _list_recorded_steps(run_config, budget, shared_step) for budget in (steps, trunk_steps)
+    )
+    return path if recorded == trunk_recorded else None
+
+
+def _list_recorded_steps(run_config: RunConfig, budget: int, last_step: int) -> tuple[int, int, list[int]]:
+    """Return how often curves are recorded with a budget, and the steps of maps, up to a last step."""
+    measure, trainer = run_config.config["measure"], run_config.config["trainer"]
+    map_steps = [step for step in find_map_steps(measure["maps"], budget) if step <= last_step]
+    return min(measure["every"], budget), min(trainer["log_every_n_steps"], budget), map_steps
 
 
 def _strip_budget(run_config: RunConfig) -> dict[str, Any]:

@@ -269,7 +269,11 @@ def _collect_training_facts(
     expected_metrics = final_metrics.list_expected_metrics(data.task, model)
     time_metrics = step_timing.TIME_METRICS if config["measure"].get("timing", True) else {}
     length_metrics = list_length_metrics(config["measure"]["lengths"])
+    shared_steps = None
+    if isinstance(module, LanguageModel):
+        shared_steps = module.schedule.find_decay_start(module.warmup, config["trainer"]["max_steps"])
     return {
+        "shared_steps": shared_steps,
         "data": data.describe() | ({} if data.task.train_tokens else _describe_guess(data)),
         "metric_definitions": {
             name: asdict(metric) for name, metric in (resources.BUDGET_METRICS | expected_metrics).items()

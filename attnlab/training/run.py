@@ -88,7 +88,7 @@ def train(folder: Path, run_config: RunConfig, loggers: list[AsyncLogger]) -> Ru
         config["optim"], model=build_model(config, data.task.vocab_size)
     )
     checkpoint = checkpoints.find_newest_checkpoint(folder)
-    trunk = None if checkpoint else checkpoints.find_trunk(folder, run_config, module.schedule)
+    trunk = None if checkpoint else checkpoints.find_trunk(folder, run_config)
     if config["parent"] and checkpoint is None:
         load_parent_weights(module.model, config, folder.parent, run_config.use.user_targets)
 
@@ -98,10 +98,10 @@ def train(folder: Path, run_config: RunConfig, loggers: list[AsyncLogger]) -> Ru
     assert estimate.batch_tokens is not None, "a training run needs batches"
     curves = callbacks.CurveRecorder(estimate.batch_tokens, continues_trunk=trunk is not None)
     progress_writer = callbacks.ProgressWriter(
-        folder / "progress.json", trunk_id=run_config.use.trunk if trunk else None
+        folder / "progress.json",
+        trunk=run_config.use.trunk.to_dict() if run_config.use.trunk and trunk else None,
     )
-    last_shared = module.schedule.find_decay_start(module.warmup, steps)
-    trunk_step = last_shared if run_config.use.keeps_trunk else None
+    trunk_step = estimate.shared_steps if run_config.use.keeps_trunk else None
     data.micro_batches = run_config.use.split
     accumulate = config["trainer"]["accumulate_grad_batches"] * data.micro_batches
     log_interval = min(config["trainer"]["log_every_n_steps"], steps)

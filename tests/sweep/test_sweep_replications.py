@@ -3,11 +3,15 @@
 import pytest
 
 from attnlab.errors import InvalidConfig
-from attnlab.store.run_schema import RunResult
+from attnlab.store.run_schema import RunResult, Trunk
 
 LADDER = (
     "+ladder={name:steps,rungs:{low:['trainer.max_steps=2'],high:['trainer.max_steps=6']},seeds:{low:2,high:1},"
     "rates:{rung:low,power:-0.5},margin:0.25,margin_reason:r}"
+)
+BUDGETS = (
+    "+ladder={name:steps,budgets:{low:1,high:3},seeds:{low:2,high:2},rates:{rung:low,power:0.0},margin:0.25,"
+    "margin_reason:r}"
 )
 TUNE = "+tune={lr:[0.1,0.2,0.4],seeds:[7,8,9],extend:0}"
 
@@ -80,9 +84,49 @@ def test_learning_rates_transfer_from_tuned_size(plan_toy):
         assert runs[0].estimate.lr == runs[0].config["optim"]["lr"]
 
 
+def test_a_budget_multiplies_the_steps_of_the_experiment(plan_toy):
+    low, high = plan_toy("+experiment=heads", "size=M", BUDGETS)
+    assert [plan.name for plan in (low, high)] == ["heads@steps.low", "heads@steps.high"]
+    steps = [{run.config["trainer"]["max_steps"] for run in plan.runs} for plan in (low, high)]
+    assert steps == [{7}, {21}]  # the overrides of the size stay
+    assert [plan.experiment.size for plan in (low, high)] == ["M", "M"]
+    assert [plan.experiment.seeds for plan in (low, high)] == [[10_000, 10_001]] * 2
+    assert [plan.experiment.looks for plan in (low, high)] == [None, None]
+    assert {plan.experiment.margin for plan in (low, high)} == {0.5}, (
+        "the experiment's own margin is a number"
+    )
+    assert low.changed == high.changed == ("size=M",)
+
+
+def test_each_budget_continues_the_run_of_the_smaller_one(plan_toy, monkeypatch):
+    import toy_trainer
+
+    check = toy_trainer.check
+    plans = plan_toy("+experiment=heads", BUDGETS)
+    assert all(run.use.trunk is None for plan in plans for run in plan.runs), "this trainer shares no steps"
+    monkeypatch.setattr(toy_trainer, "check", lambda config: check(config) | {"shared_steps": 1})
+    low, high = plan_toy("+experiment=heads", BUDGETS)
+    smaller = {(run.arm, run.seed): run for run in low.runs}
+    assert all(run.use.trunk is None and run.use.keeps_trunk for run in low.runs)
+    for run in high.runs:
+        assert run.use.trunk == Trunk(id=smaller[run.arm, run.seed].id, step=1)
+        assert not run.use.keeps_trunk
+    assert [run.id for plan in (low, high) for run in plan.runs] == [
+        run.id for plan in plans for run in plan.runs
+    ], "a trunk changes no id"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("+experiment=heads", BUDGETS.replace("budgets:{", "rungs:{low:[]},budgets:{")), "not both"),
+        (("+experiment=heads", BUDGETS.replace("high:3", "high:0.5")), "each larger than the one before"),
+        (("+experiment=heads", BUDGETS.replace("seeds:{low:2", "seeds:{low:1")), "the same number of seeds"),
+        (("+experiment=heads", BUDGETS.replace("low:1,high:3", "low:0.01,high:3")), "less than one step"),
+        (
+            ("+experiment=heads", BUDGETS, "arm_overrides.two=['heads=two','trainer.max_steps=4']"),
+            "multiplies the steps of the experiment, but two sets trainer.max_steps",
+        ),
         (("+experiment=heads", LADDER, "size=S"), "a ladder sets this key"),
         (("+experiment=heads", LADDER.replace("high:1", "top:1")), "is missing in rungs or in seeds"),
         (("+experiment=heads", LADDER.replace("rung:low", "rung:lwo")), "ladder steps (nearest: low"),

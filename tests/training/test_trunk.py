@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attnlab.store import fingerprint, run_directories
-from attnlab.store.run_schema import RunConfig, RunEstimate, Use
+from attnlab.store.run_schema import RunConfig, RunEstimate, Trunk, Use
 from attnlab.training import run
 from attnlab.training.checkpoints import TRUNK_CHECKPOINT
 from attnlab.training.preflight import check
@@ -26,7 +26,8 @@ def train(compose, tmp_path):
         config = compose("schedule=wsd", *LINE, f"trainer.max_steps={steps}", *overrides)
         estimate = RunEstimate.model_validate(check(config))
         run_id, identity = fingerprint.compute_run_id(config, estimate, {})
-        use = Use(arm="mha", trunk=trunk and trunk.name, keeps_trunk=keeps_trunk)
+        start = trunk and load_result(trunk).estimate.shared_steps
+        use = Use(arm="mha", trunk=trunk and Trunk(id=trunk.name, step=start), keeps_trunk=keeps_trunk)
         config["id"] = run_id
         spec = RunConfig(id=run_id, config=config, identity=identity, estimate=estimate, use=use)
         run_directories.write_run_config(tmp_path / root, spec)

@@ -169,7 +169,12 @@ def _submit_runs(
 def _select_ready_runs(pending: Sequence[RunConfig], root: Path) -> list[RunConfig]:
     """Select the runs whose parent and trunk are not pending; print a line for each unusable parent."""
     pending_ids = {run.id for run in pending}
-    ready = [run for run in pending if not {run.config.get("parent"), run.use.trunk} & pending_ids]
+    ready = [
+        run
+        for run in pending
+        if run.config.get("parent") not in pending_ids
+        and (run.use.trunk is None or run.use.trunk.id not in pending_ids)
+    ]
     for run in ready:
         if reason := _explain_unusable_parent(run, root):
             print(f"{run.arm} seed={run.seed} not started: its parent {run.config['parent']} {reason}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnlab.store import run_directories
-from attnlab.store.run_schema import RunResult
+from attnlab.store.run_schema import Budget, RunResult, Trunk
 from attnlab.sweep.execute.time_estimate import TimeEstimate
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.states import RunState
@@ -41,13 +41,8 @@ def forecast_runs(
         if record.seconds is None or record.estimate.device_kind != kind:
             continue
         arm = arms.get(record.id)
-        estimate.add_finished_run(
-            arm,
-            record.estimate.training_flops,
-            record.seconds,
-            record.estimate.steps,
-            _compute_step_seconds(record),
-        )
+        flops, steps = _count_own_work(record.estimate, record.trunk)
+        estimate.add_finished_run(arm, flops, record.seconds, steps, _compute_step_seconds(record))
         peak = record.memory.get("peak_cuda_bytes") or record.memory.get("peak_rss_bytes")
         if arm and peak:
             peaks[arm] = max(peaks.get(arm, 0), int(peak))
@@ -57,10 +52,19 @@ def forecast_runs(
             estimate.add_timed_steps(run.id, run.arm, run.estimate.training_flops, progress)
     forecasts = {}
     for run in plan.all_runs:
-        seconds = estimate.estimate_seconds(run.arm, run.estimate.training_flops, run.estimate.steps)
+        flops, steps = _count_own_work(run.estimate, run.use.trunk)
+        seconds = estimate.estimate_seconds(run.arm, flops, steps)
         is_guess = seconds is not None and not estimate.has_finished_runs(run.arm)
         forecasts[run.id] = Forecast(seconds, peaks.get(run.arm, run.estimate.memory_bytes), is_guess)
     return forecasts
+
+
+def _count_own_work(budget: Budget, trunk: Trunk | None) -> tuple[float, int | None]:
+    """Count the FLOPs and steps of a run without those of the trunk that it continues."""
+    if trunk is None or not budget.steps:
+        return budget.training_flops, budget.steps
+    own_steps = budget.steps - trunk.step
+    return budget.training_flops * own_steps / budget.steps, own_steps
 
 
 def _compute_step_seconds(record: RunResult) -> float | None:

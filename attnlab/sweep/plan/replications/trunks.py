@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from attnlab.store.run_schema import RunConfig
+from attnlab.store.run_schema import RunConfig, Trunk
 
 if TYPE_CHECKING:
     from attnlab.sweep.plan.plan import Plan
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def link_trunks(plans: Sequence["Plan"]) -> list["Plan"]:
     """Let each run of a ladder of budgets continue the run of the next smaller one, of its arm and seed.
 
-    The trainer continues it up to the last step that the two have in common, which depends on the schedule.
+    The trainer's check says how many steps they have in common, which depends on the schedule.
     """
     linked = {id(plan): plan for plan in plans}
     groups: dict[str, list[Plan]] = {}
@@ -25,9 +25,11 @@ def link_trunks(plans: Sequence["Plan"]) -> list["Plan"]:
         for plan in sorted(group, key=_get_budget):
             runs = []
             for run in plan.runs:
-                trunk = smaller.get((run.arm, run.seed))
+                earlier = smaller.get((run.arm, run.seed))
+                shared_steps = earlier.estimate.shared_steps if earlier else None
+                trunk = Trunk(id=earlier.id, step=shared_steps) if earlier and shared_steps else None
                 keeps_trunk = _get_budget(plan) < max(map(_get_budget, group))
-                runs.append(run.with_provenance(trunk=trunk and trunk.id, keeps_trunk=keeps_trunk))
+                runs.append(run.with_provenance(trunk=trunk, keeps_trunk=keeps_trunk))
             smaller = {(run.arm, run.seed): run for run in runs}
             linked[id(plan)] = replace(plan, runs=runs)
     return [linked[id(plan)] for plan in plans]
