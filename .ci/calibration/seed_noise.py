@@ -307,9 +307,9 @@ def format_page(losses: dict[int, FloatArray], noise: NoiseReport | None) -> str
         "metric by source: initialization, data order, the rest, and the sample of validation windows. It "
         "also lists the smallest effects that numbers of seeds detect. `plan` uses the result until two "
         "pairs have finished.",
-        f"This page shows whether gqa_vs_mha could decide with fewer seeds. Its data are {n_seeds} seeds "
-        f"({RESERVED_SEEDS[0]} to {RESERVED_SEEDS[n_seeds - 1]}) of three arms, at size S on the first "
-        "corpus. The seeds are reserved for this: no experiment may use them. "
+        f"This page shows whether gqa_vs_mha could decide with fewer seeds. Its data are {n_seeds} of the "
+        f"{len(RESERVED_SEEDS)} seeds from {RESERVED_SEEDS[0]} to {RESERVED_SEEDS[-1]}, in three arms, at "
+        "size S on the first corpus. These seeds are reserved: no experiment may use them. "
         "`.ci/calibration/seed_noise.py` names the commands that reproduce the page.",
         "## Result",
         format_table(["estimator", "gain", "bias", "seeds", "minutes"], verdicts),
