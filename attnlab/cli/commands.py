@@ -143,6 +143,16 @@ VERBS = {
         details="Equivalent to +experiment=NAME ladder=two_cores, which `plan` and `status` accept too. Each "
         "ladder size is\na comparison with its own report; NAME@two_cores combines their results.",
     ),
+    "noise": Verb(
+        "attnlab.cli.verbs.noise:main",
+        "measure the noise of an experiment by source, and the effects that numbers of seeds detect",
+        "+experiment=NAME [OVERRIDE ...] [--levels K]",
+        ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha 'corpora=[pydocs]' --levels 6"),
+        flags.add_noise_flags,
+        details="Trains the arms of the claims about the experiment's metric on a grid of K initialization "
+        "and K\ndata-order seeds from 9000 on, K x K runs per arm, and writes noise.json and noise.md into "
+        "the folder\nof the report. `plan` then uses the measured standard deviations.",
+    ),
     "compare": Verb(
         "attnlab.cli.verbs.compare:main",
         "compare arms given on the command line, as in compare heads=mha heads=gqa",

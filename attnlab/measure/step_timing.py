@@ -41,7 +41,7 @@ def measure_timings(folders: Mapping[str, Path]) -> dict[str, Any]:
     nothing on disk changes.
     """
     torch.manual_seed(0)
-    arms = {arm: _load_trained_run(folder) for arm, folder in folders.items()}
+    arms = {arm: load_trained_run(folder) for arm, folder in folders.items()}
     first = next(iter(arms.values()))
     works = {arm: _build_workloads(*loaded) for arm, loaded in arms.items()}
     notes = {arm: _drop_unsupported(work) for arm, work in works.items()}
@@ -151,7 +151,8 @@ def _compute_throughput(samples: list[float] | None, tokens: int) -> dict[str, A
     }
 
 
-def _load_trained_run(folder: Path) -> tuple[Any, Any, str, Any, Mapping[str, Any]]:
+def load_trained_run(folder: Path) -> tuple[Any, Any, str, Any, Mapping[str, Any]]:
+    """Return module, model, device, data and config of a finished run, with its final weights."""
     record = run_directories.load_run_result(folder)
     assert record is not None, folder
     config = record.config

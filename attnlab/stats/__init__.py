@@ -19,6 +19,11 @@ from attnlab.stats.claim_family import (
     decide_claims,
     is_inside_region,
 )
+from attnlab.stats.crossed_components import (
+    CrossedComponents,
+    estimate_crossed_components,
+    estimate_sampling_error,
+)
 from attnlab.stats.evalues import (
     ProportionDifferences,
     RankDifferences,
@@ -96,6 +101,7 @@ __all__ = [
     "BootstrapDraws",
     "ClaimTest",
     "ComputeEquivalent",
+    "CrossedComponents",
     "Decision",
     "Evidence",
     "ExactEvidence",
@@ -133,11 +139,13 @@ __all__ = [
     "decide_claims",
     "decompose_variance",
     "estimate_compute_equivalent",
+    "estimate_crossed_components",
     "estimate_median",
     "estimate_paired_difference",
     "estimate_power_plan",
     "estimate_proportion",
     "estimate_ratio_of_medians",
+    "estimate_sampling_error",
     "estimate_seeds_to_decide",
     "find_balanced_subset",
     "find_detectable_effect",

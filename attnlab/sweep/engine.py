@@ -22,7 +22,7 @@ from attnlab.store import config_groups, fingerprint, run_directories
 from attnlab.store.guards import preregistrations, run_references
 from attnlab.store.guards.preregistrations import Preregistration
 from attnlab.store.run_schema import RunConfig, RunResult
-from attnlab.sweep import reporting, wandb_report
+from attnlab.sweep import noise, reporting, wandb_report
 from attnlab.sweep.arm_timing import measure_arm_times
 from attnlab.sweep.execute import logger_sync, process_control, submission, worker_slots
 from attnlab.sweep.execute.process_control import INTERRUPTED, TERMINATED, SigtermExit
@@ -105,7 +105,8 @@ class _Sweep:
         if self.settings.get("show"):
             return self.show(self.plan())
         with self.progress.serve_command():
-            return self.train_and_report()
+            levels = self.settings.get("noise")
+            return self.train_and_report() if levels is None else self.measure_noise(levels)
 
     def plan(self) -> list[Plan]:
         """Build the plans; an interrupt ends the fork server too."""
@@ -159,6 +160,37 @@ class _Sweep:
             plan.untuned_arms or interim_status.explain_unknown_margin(plan, self.root) for plan in plans
         )
         return status or (FAILED if unfinished or unknown else 0)
+
+    def measure_noise(self, levels: int) -> int:
+        """Train the grid of seeds of each plan's experiment and write its noise; return the exit status."""
+        plans = self.plan()
+        grids = [noise.plan_grid(plan, levels) for plan in plans]
+        self.validate_plans(grids)
+        run_directories.require_writable_folder(self.reports, "paths.reports")
+        self.register_references(grids)
+        status = 0
+        try:
+            status = self.launch_runs(
+                self.select_runs_to_launch([run for grid in grids for run in grid.runs]), grids
+            )
+        except (KeyboardInterrupt, SigtermExit) as interrupt:
+            process_control.mark_signal_handled()
+            self.progress.close()
+            print("interrupted: all runs were stopped; repeat the command to resume", flush=True)
+            return INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
+        command = reporting.format_noise_command(self.command_line, levels)
+        for plan, grid in zip(plans, grids, strict=True):
+            slots = work_left.count_slots(grid.runs, self.settings)
+            try:
+                report = noise.build_noise_report(plan, grid, levels, self.root, self.context, slots, command)
+            except InvalidConfig as error:
+                print(escape_unprintable(str(error)), flush=True)
+                status = FAILED
+                continue
+            reporting.publish_noise(report, self.reports)
+        self.progress.close()
+        self.sync_loggers(grids, [], has_ended=not status)
+        return status
 
     def write_report_now(self, plans: list[Plan]) -> int:
         """Write a report of the runs that have finished so far; train and time nothing."""

@@ -94,6 +94,7 @@ class Plan:
     replication: Replication | None = None  # None: the corpus and size that the experiment itself names
     rate_plan: "Plan | None" = None  # the plan at the ladder size where learning rates are tuned
     composed_experiment: ComposedExperiment | None = None  # None for a single run
+    arms: Mapping[str, Arm] = field(default_factory=dict)  # at their learning rates; empty for a single run
 
     @property
     def grid(self) -> SweptGrid | None:
@@ -455,6 +456,7 @@ def _resolve_plan(
         replication=replication,
         rate_plan=rate_plan,
         composed_experiment=composed,
+        arms=arms,
     )
 
 

@@ -1,9 +1,15 @@
-"""Number of seeds that a margin requires, by the spread of the finished pairs."""
+"""Number of seeds that a margin requires, by the spread of the finished pairs.
+
+Before two pairs have finished, the standard deviation is that of `attnlab noise`, if it was measured.
+"""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from attnlab.report.noise_schema import load_noise_reports
 from attnlab.store import disk_cache, fingerprint
+from attnlab.store.experiment_schema import resolve_resource_alias
 from attnlab.store.run_schema import RunResult
 from attnlab.store.source_digests import hash_sources
 from attnlab.sweep.plan.compute_calibration.compute_calibration import compute_slope
@@ -44,19 +50,65 @@ def describe_margin_seeds(plan: Plan, records: Mapping[str, RunResult]) -> list[
         ]
         has_spread = len(differences) > 1
         spread = _compute_margin_seeds(differences, margin, plan.runs[0].config) if has_spread else None
+        if spread is None and (line := _describe_measured_noise(plan, arm, margin)):
+            lines.append(f"{arm} - {baseline}: {len(differences)} finished pairs; {line}")
+            continue
         if spread is None:
             lines.append(
                 f"{arm} - {baseline}: {len(differences)} finished pairs, so the standard deviation "
                 "is not yet known"
             )
             continue
-        sd, required_seeds = spread
-        lines.append(
-            f"{arm} - {baseline}: {len(differences)} finished pairs, sd {sd:.3g}; margin {margin:g} "
-            f"requires {required_seeds or 'more than 10,000'} seeds ({len(experiment.seeds)} "
-            "planned)"
-        )
+        requirement = _describe_requirement(*spread, margin, len(experiment.seeds))
+        lines.append(f"{arm} - {baseline}: {len(differences)} finished pairs, {requirement}")
     return lines
+
+
+def _describe_requirement(sd: float, required_seeds: int | None, margin: float, n_planned: int) -> str:
+    return (
+        f"sd {sd:.3g}; margin {margin:g} requires {required_seeds or 'more than 10,000'} seeds "
+        f"({n_planned} planned)"
+    )
+
+
+def _describe_measured_noise(plan: Plan, arm: str, margin: float) -> str | None:
+    """Describe the seeds required at the standard deviation that `attnlab noise` measured; None without one.
+
+    It applies if both arms have the configs that it was measured with.
+    """
+    assert plan.experiment is not None
+    weights = {arm: 1.0, plan.experiment.baseline: -1.0}
+    digests = {name: plan.config_digests.get(name) for name in weights}
+    folder = Path((plan.runs[0].config.get("paths") or {}).get("reports") or "reports")
+    for path, report in load_noise_reports(folder).items():
+        if report.metric != resolve_resource_alias(plan.experiment.metric) or any(
+            report.config_digests.get(name) != digest for name, digest in digests.items()
+        ):
+            continue
+        for difference in report.differences:
+            if difference.weights == weights:
+                required_seeds = _count_margin_seeds(difference.sd, margin, plan.runs[0].config)
+                requirement = _describe_requirement(
+                    difference.sd, required_seeds, margin, len(plan.experiment.seeds)
+                )
+                return f"{requirement}, by {path}"
+    return None
+
+
+def _count_margin_seeds(sd: float, margin: float, config: Mapping[str, Any]) -> int | None:
+    """Count the seeds that the margin requires at this standard deviation; None for more than 10,000.
+
+    Cached as `_compute_margin_seeds`.
+    """
+    key = fingerprint.compute_digest([sd, margin, hash_sources([_POWER_MODULE])])
+    match disk_cache.read_cache_entry(config, "seeds", key):
+        case [int() | None as seeds]:
+            return seeds
+    from attnlab.stats import find_seeds_for_equivalence
+
+    seeds = find_seeds_for_equivalence(margin / sd)
+    disk_cache.write_cache_entry(config, "seeds", key, [seeds])
+    return seeds
 
 
 def _compute_margin_seeds(
