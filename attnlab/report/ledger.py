@@ -20,7 +20,7 @@ from attnlab.report.ledger_rows import (
     format_verdict_counts,
     load_ledger,
 )
-from attnlab.report.number_format import format_percent
+from attnlab.report.number_format import NONE, format_percent
 from attnlab.report.pages.html import build_environment, load_asset
 from attnlab.report.pages.report_files import write_atomically, write_index
 from attnlab.report.replications import ladder_page
@@ -122,18 +122,19 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
     identities = ledger.select_rows(identity=True)
     false_positives = ledger.false_positive_rates
     bibliography = find_bibliography(folder)
+    level = format_percent(CONFIDENCE_LEVEL)
+    speedup_header = [f"effective speed-up, {level}% CI"] if ledger.speedup_note else []
     parts = [
         HEADER.format(mark=REPORT_COMMAND, folder=folder.as_posix(), totals=format_totals(ledger)),
-        HYPOTHESES_SECTION.format(
-            tally=format_verdict_counts(hypotheses), level=format_percent(CONFIDENCE_LEVEL)
-        ),
-        f"{ledger.agreement}\n" if ledger.agreement else "",
+        HYPOTHESES_SECTION.format(tally=format_verdict_counts(hypotheses), level=level),
+        *(f"{note}\n" for note in (ledger.agreement, ledger.speedup_note) if note),
         _format_table(
             (
                 *CLAIM_HEADERS,
                 "rationale",
                 *SOURCE_HEADERS,
-                f"effect, {format_percent(CONFIDENCE_LEVEL)}% CI",
+                f"effect, {level}% CI",
+                *speedup_header,
                 "decided on",
                 "seeds",
                 "across sizes",
@@ -145,6 +146,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
                     row.reason,
                     *_build_source_cells(row, bibliography),
                     _format_effect_cell(row),
+                    *([row.speedup or NONE] if speedup_header else []),
                     row.decision_interval,
                     row.seeds,
                     row.ladder_verdict,
