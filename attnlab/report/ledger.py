@@ -20,7 +20,7 @@ from attnlab.report.ledger_rows import (
     format_verdict_counts,
     load_ledger,
 )
-from attnlab.report.number_format import NONE, format_percent
+from attnlab.report.number_format import format_percent
 from attnlab.report.pages.html import build_environment, load_asset
 from attnlab.report.pages.report_files import write_atomically, write_index
 from attnlab.report.replications import ladder_page
@@ -123,7 +123,6 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
     false_positives = ledger.false_positive_rates
     bibliography = find_bibliography(folder)
     level = format_percent(CONFIDENCE_LEVEL)
-    speedup_header = [f"effective speed-up, {level}% CI"] if ledger.speedup_note else []
     parts = [
         HEADER.format(mark=REPORT_COMMAND, folder=folder.as_posix(), totals=format_totals(ledger)),
         HYPOTHESES_SECTION.format(tally=format_verdict_counts(hypotheses), level=level),
@@ -134,7 +133,6 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
                 "rationale",
                 *SOURCE_HEADERS,
                 f"effect, {level}% CI",
-                *speedup_header,
                 "decided on",
                 "seeds",
                 "across sizes",
@@ -146,7 +144,6 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
                     row.reason,
                     *_build_source_cells(row, bibliography),
                     _format_effect_cell(row),
-                    *([row.speedup or NONE] if speedup_header else []),
                     row.decision_interval,
                     row.seeds,
                     row.ladder_verdict,
@@ -221,7 +218,9 @@ def _build_conflicts_section(ledger: Ledger) -> list[str]:
 
 
 def _format_effect_cell(row: LedgerRow) -> str:
-    return f"{row.effect}; equivalent to {row.training_equivalent}" if row.training_equivalent else row.effect
+    training = f"; equivalent to {row.training_equivalent}" if row.training_equivalent else ""
+    speedup = f"; effective speed-up {row.speedup}" if row.speedup else ""
+    return f"{row.effect}{training}{speedup}"
 
 
 def _build_claim_cells(row: LedgerRow) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ class Ledger:
 
     @property
     def speedup_note(self) -> str:
-        """Explanation of the speed-ups; empty where no row has one, and then their column is left out."""
+        """Explanation of the speed-ups; empty where no row has one."""
         return LEDGER_NOTE if any(row.speedup for row in self.rows) else ""
 
 
