@@ -122,18 +122,17 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
     identities = ledger.select_rows(identity=True)
     false_positives = ledger.false_positive_rates
     bibliography = find_bibliography(folder)
+    level = format_percent(CONFIDENCE_LEVEL)
     parts = [
         HEADER.format(mark=REPORT_COMMAND, folder=folder.as_posix(), totals=format_totals(ledger)),
-        HYPOTHESES_SECTION.format(
-            tally=format_verdict_counts(hypotheses), level=format_percent(CONFIDENCE_LEVEL)
-        ),
-        f"{ledger.agreement}\n" if ledger.agreement else "",
+        HYPOTHESES_SECTION.format(tally=format_verdict_counts(hypotheses), level=level),
+        *(f"{note}\n" for note in (ledger.agreement, ledger.speedup_note) if note),
         _format_table(
             (
                 *CLAIM_HEADERS,
                 "rationale",
                 *SOURCE_HEADERS,
-                f"effect, {format_percent(CONFIDENCE_LEVEL)}% CI",
+                f"effect, {level}% CI",
                 "decided on",
                 "seeds",
                 "across sizes",
@@ -219,7 +218,9 @@ def _build_conflicts_section(ledger: Ledger) -> list[str]:
 
 
 def _format_effect_cell(row: LedgerRow) -> str:
-    return f"{row.effect}; equivalent to {row.training_equivalent}" if row.training_equivalent else row.effect
+    training = f"; equivalent to {row.training_equivalent}" if row.training_equivalent else ""
+    speedup = f"; effective speed-up {row.speedup}" if row.speedup else ""
+    return f"{row.effect}{training}{speedup}"
 
 
 def _build_claim_cells(row: LedgerRow) -> tuple[str, ...]:

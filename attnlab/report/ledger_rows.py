@@ -18,6 +18,7 @@ from attnlab.report.tables.claim_sources import (
     load_reworded_report,
 )
 from attnlab.report.tables.conflicts import Conflict, find_conflicts
+from attnlab.report.tables.effective_speedup import LEDGER_NOTE, compute_speedup, format_speedup
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import (
     find_claim_effect,
@@ -55,6 +56,7 @@ class LedgerRow:
     exploratory: bool
     effect: str  # with its interval at CONFIDENCE_LEVEL
     training_equivalent: str  # in training compute; empty without a calibration
+    speedup: str  # effective speed-up over the baseline; empty without a calibration or times
     decision_interval: str  # the deciding interval, with its level
     seeds: str
     ladder_verdict: str  # whether it holds across sizes, if there is a ladder
@@ -96,6 +98,11 @@ class Ledger:
     def select_rows(self, *, identity: bool) -> list[LedgerRow]:
         """Select the rows of one of the two tables."""
         return [row for row in self.rows if row.identity is identity]
+
+    @property
+    def speedup_note(self) -> str:
+        """Explanation of the speed-ups; empty where no row has one."""
+        return LEDGER_NOTE if any(row.speedup for row in self.rows) else ""
 
 
 def load_ledger(
@@ -146,7 +153,9 @@ def _build_row(
     name: str, report: Report, claim: ClaimResult, citation: Citation, ladder_verdicts: LadderVerdicts
 ) -> LedgerRow:
     experiment = report.experiment
-    effect = find_claim_effect(claim, report.effects) or claim
+    claim_effect = find_claim_effect(claim, report.effects)
+    speedup = compute_speedup(report, claim_effect) if claim_effect else None
+    effect = claim_effect or claim
     return LedgerRow(
         folder=name,
         experiment=_format_experiment_name(experiment),
@@ -164,6 +173,7 @@ def _build_row(
         exploratory=claim.exploratory,
         effect=format_effect(effect),
         training_equivalent=format_training(effect.training_equivalent) if effect.training_equivalent else "",
+        speedup=format_speedup(speedup, report) if speedup else "",
         decision_interval=_format_decision_cell(claim),
         seeds=_format_seeds_cell(report, claim),
         ladder_verdict=_get_ladder_verdict(experiment, claim, ladder_verdicts),

@@ -1034,6 +1034,11 @@ class TimingInterval(Interval):
     median: float
     samples: list[float]
 
+    @property
+    def blocks(self) -> list[list[float]]:
+        """The samples by round; a round A B B A holds two of each arm from the same moment."""
+        return [self.samples[i : i + 2] for i in range(0, len(self.samples) - 1, 2)]
+
 
 class TimingResult(FrozenModel):
     """Times of all arms, measured in one process that had the machine to itself."""

@@ -40,6 +40,7 @@ from attnlab.report.tables import (
     arm_options,
     claim_group_tables,
     claim_sources,
+    effective_speedup,
     grid_layout,
     head_maps,
     headline,
@@ -102,6 +103,8 @@ def build_environment() -> Environment:
         difference=render_effect,
         training=render_training,
         explain_effect=wording.explain_effect,
+        explain_speedups=effective_speedup.explain_speedups,
+        SPEEDUP_HEADER=effective_speedup.HEADER,
         describe=wording.describe_claim,
         find_claim_effect=wording.find_claim_effect,
         cite=source_links.render_source_html,
@@ -211,6 +214,7 @@ def render_html(
         timed=collect_timed_intervals(report),
         columns=ranking.build_ranking_columns(report),
         equal_bytes=find_equal_byte_arms(report, answer),
+        speedups=effective_speedup.build_speedup_table(report),
     )
 
 

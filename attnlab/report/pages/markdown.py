@@ -25,7 +25,7 @@ from attnlab.report.number_format import (
     get_layer_letter,
 )
 from attnlab.report.schema import Report, Reproduce
-from attnlab.report.tables import grid_layout, interim_analyses
+from attnlab.report.tables import effective_speedup, grid_layout, interim_analyses
 from attnlab.report.tables.claim_group_tables import (
     GROUP_HEADER,
     build_group_table,
@@ -132,7 +132,8 @@ def render_markdown(
     lines += ([] if has_corpora_first(report) else corpus_arms) + _format_corpus_claims(report)
     lines += _format_claim_groups(report)
     lines += ["## Budget check", "", *_format_budget(report), *_format_layers(report)]
-    lines += ["## Effects", "", *_format_effects(report), *_format_token_categories(report)]
+    lines += ["## Effects", "", *_format_effects(report), *_format_speedups(report)]
+    lines += _format_token_categories(report)
     lines += ["## Failures and caveats", "", *_format_failures(report)]
     if report.preregistration:
         citation = format_preregistration(report.preregistration, is_changed=verdict.exploratory)
@@ -404,6 +405,15 @@ def _format_effects(report: Report) -> list[str]:
     against = f"{DELTA} to {escape_cell(report.experiment.baseline)}"
     training = ["training compute"] if report.compute_calibration else []
     return format_table(["arm", "metric", "seeds", against, *training, "p (Holm)", "verdict"], rows)
+
+
+def _format_speedups(report: Report) -> list[str]:
+    """The effective speed-up of each arm, where training compute was calibrated and the arms were timed."""
+    rows = [[escape_cell(cell) for cell in row] for row in effective_speedup.build_speedup_table(report)]
+    if not rows:
+        return []
+    note = escape_cell(effective_speedup.explain_speedups(report))
+    return [note, "", *format_table([*effective_speedup.HEADER], rows)]
 
 
 def _format_token_categories(report: Report) -> list[str]:

@@ -59,10 +59,10 @@ class TimingBasis(Basis):
     ) -> stats.Evidence | None:
         timing = sweep.timing
         times = [timing.get_time(arm, claim.metric) if timing else None for arm in claim.arms]
-        samples = [time.samples for time in times if time and time.samples]
-        if claim.compare != "ratio" or len(samples) < 2:
+        blocks = [time.blocks for time in times if time and time.samples]
+        if claim.compare != "ratio" or len(blocks) < 2:
             return None
-        ours, theirs = map(_pair_timing_blocks, samples)
+        ours, theirs = blocks
         return stats.bootstrap_ratio(ours, theirs)
 
 
@@ -238,8 +238,3 @@ def _build_t_evidence(
     return (
         RatioEvidence(values, design) if claim.compare == "ratio" else stats.PairedDifferences(values, design)
     )
-
-
-def _pair_timing_blocks(samples: Sequence[float]) -> list[list[float]]:
-    """Split the samples of an arm into rounds; a round A B B A holds two of each arm from the same moment."""
-    return [list(samples[i : i + 2]) for i in range(0, len(samples) - 1, 2)]
