@@ -22,7 +22,7 @@ from attnlab.store import config_groups, fingerprint, run_directories
 from attnlab.store.guards import preregistrations, run_references
 from attnlab.store.guards.preregistrations import Preregistration
 from attnlab.store.run_schema import RunConfig, RunResult
-from attnlab.sweep import noise, reporting, wandb_report
+from attnlab.sweep import noise_grid, reporting, wandb_report
 from attnlab.sweep.arm_timing import measure_arm_times
 from attnlab.sweep.execute import logger_sync, process_control, submission, worker_slots
 from attnlab.sweep.execute.process_control import INTERRUPTED, TERMINATED, SigtermExit
@@ -164,7 +164,7 @@ class _Sweep:
     def measure_noise(self, levels: int) -> int:
         """Train the grid of seeds of each plan's experiment and write its noise; return the exit status."""
         plans = self.plan()
-        grids = [noise.plan_grid(plan, levels) for plan in plans]
+        grids = [noise_grid.plan_grid(plan, levels) for plan in plans]
         self.validate_plans(grids)
         run_directories.require_writable_folder(self.reports, "paths.reports")
         self.register_references(grids)
@@ -182,7 +182,9 @@ class _Sweep:
         for plan, grid in zip(plans, grids, strict=True):
             slots = work_left.count_slots(grid.runs, self.settings)
             try:
-                report = noise.build_noise_report(plan, grid, levels, self.root, self.context, slots, command)
+                report = noise_grid.build_noise_report(
+                    plan, grid, levels, self.root, self.context, slots, command
+                )
             except InvalidConfig as error:
                 print(escape_unprintable(str(error)), flush=True)
                 status = FAILED

@@ -23,7 +23,7 @@ from attnlab.testing.invariants import variant
 
 HOME = Path(__file__).parents[2]
 NAMES = {
-    "mask": "banded", "score": "fading", "heads": "cosine", "mixer": "running_mean", "epilogue": "head_scale",
+    "mask": "banded", "score": "fading", "heads": "angular", "mixer": "running_mean", "epilogue": "head_scale",
     "task": "came_first", "logger": "json_lines", "experiment": "sooner",
 }  # fmt: skip
 WRITING = (HOME / "docs" / "writing.md").read_text("utf-8")
@@ -131,7 +131,7 @@ def test_all_written_tests_pass_under_plain_pytest(folder):
 def test_written_variants_combine_with_each_other_and_other_axes(folder):
     for kind in NAMES:
         run_new(kind)
-    overrides = ["mask=banded", "score=fading", "heads=cosine", "epilogue=head_scale"]
+    overrides = ["mask=banded", "score=fading", "heads=angular", "epilogue=head_scale"]
     for more in (["kernel=eager"], ["parametrization=mup"], ["decode=static"]):
         for line in (overrides, ["model=running_mean"]):
             outcomes = testing.check_variant([*line, *more], folder / "conf")
@@ -247,7 +247,7 @@ def test_two_names_may_share_a_folder(folder, capsys):
 @pytest.mark.parametrize(
     ("kind", "name", "class_name"),
     [
-        ("heads", "cosine", "CosineHeads"),
+        ("heads", "angular", "AngularHeads"),
         ("heads", "my_heads", "MyHeads"),
         ("heads", "heads", "HeadsHeads"),
         ("score", "bias", "BiasScore"),

@@ -6,7 +6,7 @@ import seed_noise
 import yaml
 
 from attnlab.config import CONF
-from attnlab.sweep import noise
+from attnlab.sweep import noise_grid
 
 STEPS = (*seed_noise.EARLY_STEPS, seed_noise.STEPS)
 
@@ -23,7 +23,7 @@ def test_no_experiment_uses_a_reserved_seed(path):
     experiment = yaml.safe_load(path.read_text("utf-8"))
     groups = [experiment, experiment.get("tune") or {}, experiment.get("compute_calibration") or {}]
     used = {seed for group in groups for seed in group.get("seeds") or []}
-    grid = {seed for cell in noise.list_cells(noise.MAX_LEVELS) for seed in cell}
+    grid = {seed for cell in noise_grid.list_cells(noise_grid.MAX_LEVELS) for seed in cell}
     assert not used & {*seed_noise.RESERVED_SEEDS}
     assert not used & grid
 

@@ -12,7 +12,7 @@ from attnlab.stats import find_detectable_effect
 from attnlab.store import fingerprint, run_directories
 from attnlab.store.atomic_files import write_json
 from attnlab.store.run_schema import Metric, RunResult
-from attnlab.sweep import noise
+from attnlab.sweep import noise_grid
 from attnlab.sweep.plan.overrides import get_leaf
 from attnlab.sweep.status.margin_seeds import describe_margin_seeds
 
@@ -56,14 +56,14 @@ def write_results(grid, root):
 
 
 def build_report(plan, root):
-    grid = noise.plan_grid(plan, LEVELS)
+    grid = noise_grid.plan_grid(plan, LEVELS)
     write_results(grid, root)
-    return noise.build_noise_report(plan, grid, LEVELS, root, None, 2, "the command")
+    return noise_grid.build_noise_report(plan, grid, LEVELS, root, None, 2, "the command")
 
 
 def test_a_grid_crosses_both_seeds_and_changes_nothing_else(plan_heads):
     plan = plan_heads()
-    grid = noise.plan_grid(plan, LEVELS)
+    grid = noise_grid.plan_grid(plan, LEVELS)
     assert {run.arm for run in grid.runs} == {"two", "four"}, "the arms of the claim"
     for arm in ("two", "four"):
         runs = [run for run in grid.runs if run.arm == arm]
@@ -79,15 +79,15 @@ def test_a_grid_crosses_both_seeds_and_changes_nothing_else(plan_heads):
 
 def test_a_larger_grid_keeps_the_runs_of_a_smaller_one(plan_heads):
     plan = plan_heads()
-    small, large = ({run.id for run in noise.plan_grid(plan, levels).runs} for levels in (3, 5))
+    small, large = ({run.id for run in noise_grid.plan_grid(plan, levels).runs} for levels in (3, 5))
     assert small < large
 
 
 def test_differences_are_those_of_claims_about_the_metric_or_else_to_the_baseline(plan_heads):
     experiment = plan_heads().experiment
-    assert noise.list_differences(experiment) == [{"four": 1.0, "two": -1.0}]
+    assert noise_grid.list_differences(experiment) == [{"four": 1.0, "two": -1.0}]
     without = experiment.model_copy(update={"claims": []})
-    assert noise.list_differences(without) == [{"one": 1.0, "two": -1.0}, {"four": 1.0, "two": -1.0}]
+    assert noise_grid.list_differences(without) == [{"one": 1.0, "two": -1.0}, {"four": 1.0, "two": -1.0}]
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_a_grid_that_would_mislead_is_an_error(arguments, message, plan_toy):
     words = [f"++{word}" if word.startswith("data.") else word for word in arguments]
     [plan] = plan_toy("+experiment=heads", *seeds, *words)
     with pytest.raises(InvalidConfig, match=message):
-        noise.plan_grid(plan, LEVELS)
+        noise_grid.plan_grid(plan, LEVELS)
 
 
 def test_noise_without_an_experiment_is_an_error(plan_toy):
     [plan] = plan_toy(*SEEDS)
     with pytest.raises(InvalidConfig, match="needs an experiment"):
-        noise.plan_grid(plan, LEVELS)
+        noise_grid.plan_grid(plan, LEVELS)
 
 
 def test_the_report_has_components_detectable_effects_and_minutes(plan_heads, tmp_path):
@@ -137,11 +137,11 @@ def test_evaluation_is_the_standard_error_of_the_differences_over_windows(plan_h
 def test_a_grid_with_a_failed_run_gives_no_report(plan_heads, tmp_path):
     plan = plan_heads()
     root = tmp_path / "runs"
-    grid = noise.plan_grid(plan, LEVELS)
+    grid = noise_grid.plan_grid(plan, LEVELS)
     write_results(grid, root)
     (root / grid.runs[4].id / "run.json").unlink()
     with pytest.raises(InvalidConfig, match=rf"{grid.runs[4].id} has no val/loss \(not trained\)"):
-        noise.build_noise_report(plan, grid, LEVELS, root, None, 2, "the command")
+        noise_grid.build_noise_report(plan, grid, LEVELS, root, None, 2, "the command")
 
 
 def test_the_page_shows_sources_and_effects(plan_heads, tmp_path):
