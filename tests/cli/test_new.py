@@ -23,7 +23,8 @@ from attnlab.testing.invariants import variant
 
 HOME = Path(__file__).parents[2]
 NAMES = {
-    "mask": "banded", "score": "fading", "heads": "angular", "mixer": "running_mean", "epilogue": "head_scale",
+    "mask": "banded", "score": "fading",
+    "heads": "angular", "mixer": "running_mean", "epilogue": "head_scale",
     "task": "came_first", "logger": "json_lines", "experiment": "sooner",
 }  # fmt: skip
 WRITING = (HOME / "docs" / "writing.md").read_text("utf-8")
