@@ -50,6 +50,7 @@ tour: .venv/dev  ## run docs/tour.ipynb and store the output of its cells
 calibration: .venv/dev  ## simulate sweeps and ladders with known truth and write the error rates of their verdicts
 	$(BIN)/python .ci/calibration/calibration.py > calibration.new && mv calibration.new docs/calibration.md
 	$(BIN)/python .ci/calibration/calibration_ladders.py > calibration.new && mv calibration.new docs/calibration_ladders.md
+	$(BIN)/python .ci/calibration/calibration_budgets.py > calibration.new && mv calibration.new docs/calibration_budgets.md
 
 pins:  ## write constraints.txt from .venv, after the tests passed in it
 	$(BIN)/python .ci/pins > constraints.new && mv constraints.new constraints.txt

@@ -64,7 +64,7 @@ def test_the_rule_on_clear_cases(means, verdict):
 @pytest.mark.parametrize(
     ("means", "wrong", "limit"),
     [
-        ([0.06, 0.05, 0.03, 0.02], {SAME_PLATEAU}, 0.05),  # the end is at the margin
+        ([0.06, 0.05, 0.03, 0.02], {SAME_PLATEAU}, 0.025),  # the end is at the margin
         ([0.06, 0.05, 0.03, 0.02], {GROWS, PERSISTS}, 0.025),
         ([0.03, 0.03, 0.03, 0.03], {GROWS}, 0.025),
     ],

@@ -1,0 +1,118 @@
+"""Error rates of budget verdicts where the truth is known, and how often a true one is given.
+
+`make calibration` writes `docs/calibration_budgets.md` with it. It draws trajectories of differences, one per
+seed, and `decide_budget_verdict` decides, as in a report. Each cell has its own random stream and can be drawn
+alone.
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import calibration
+import numpy as np
+from calibration import format_cells, format_table
+
+from attnlab.stats.replications.budget_verdict import (
+    PERSISTS,
+    SAME_PLATEAU,
+    BudgetTrajectories,
+    decide_budget_verdict,
+)
+from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, GROWS
+
+LADDERS = 2_000
+ALLOWED = 0.05
+BUDGETS = (1, 2, 4, 8)
+SEEDS = 4, 8, 16
+MARGINS = 1.65, 3.0  # in sd of a seed's difference at the smallest budget
+VERDICTS = (SAME_PLATEAU, PERSISTS, GROWS)
+NOISES: Mapping[str, tuple[str, str]] = {  # correlation between budgets, distribution
+    "independent": ("independent", "normal"),
+    "measured": ("measured", "normal"),
+    "equal": ("equal", "normal"),
+    "heavy tails": ("measured", "heavy tails"),
+    "skewed": ("measured", "skewed"),
+}
+TRUTHS: Mapping[str, tuple[float, float, float, float]] = {  # the effect at each budget, in margins
+    "no effect": (0, 0, 0, 0),
+    "the margin everywhere": (1, 1, 1, 1),
+    "shrinks to the margin": (3, 2, 1.5, 1),
+    "shrinks to 0": (3, 1.5, 0.5, 0),
+    "shrinks to twice the margin": (4, 3, 2.5, 2),
+    "twice the margin everywhere": (2, 2, 2, 2),
+    "grows to the margin": (0, 0.5, 0.8, 1),
+    "grows to three margins": (1, 1.7, 2.4, 3),
+    "through 0": (-2, -0.7, 0.7, 2),
+}
+
+
+def list_true_verdicts(truth: tuple[float, ...]) -> set[str]:
+    """The verdicts that a truth in margins does not contradict, by their definitions in `budget_verdict`."""
+    first, last = truth[0], truth[-1]
+    verdicts = {CANNOT_TELL}
+    verdicts |= {SAME_PLATEAU} if 0 < abs(first) > abs(last) < 1 else set()
+    verdicts |= {PERSISTS} if abs(last) > 1 and first * last > 0 else set()
+    verdicts |= {GROWS} if abs(last) > 1 and (last - first) * last > 0 and first * last >= 0 else set()
+    return verdicts
+
+
+def draw_trajectories(
+    noise: str, truth: str, seeds: int, margin: float, ladders: int = LADDERS
+) -> np.ndarray:
+    """Trajectories [ladders, seeds, budgets] of a noise and a truth, from their own random stream."""
+    correlation, distribution = NOISES[noise]
+    rng = np.random.default_rng(zlib.crc32(f"budgets {noise}: {truth}, {seeds}, {margin}".encode()))
+    flat = calibration.NOISES[distribution](rng, (ladders * len(BUDGETS), seeds))
+    independent = flat.reshape(ladders, len(BUDGETS), seeds).transpose(0, 2, 1)
+    root = np.linalg.cholesky(COVARIANCES[correlation])
+    return np.asarray(independent @ root.T + margin * np.array(TRUTHS[truth]))
+
+
+def measure_verdict_rates(
+    noise: str, truth: str, seeds: int, margin: float, ladders: int = LADDERS
+) -> dict[str, float]:
+    """How often each verdict is given."""
+    words = [
+        decide_budget_verdict(BudgetTrajectories(BUDGETS, trajectories), margin).verdict
+        for trajectories in draw_trajectories(noise, truth, seeds, margin, ladders)
+    ]
+    return {verdict: words.count(verdict) / ladders for verdict in (*VERDICTS, CANNOT_TELL)}
+
+
+def get_max_rate(ladders: int = LADDERS) -> float:
+    """The largest rate that may occur by chance: three standard errors above the allowed one."""
+    return ALLOWED + 3 * math.sqrt(ALLOWED * (1 - ALLOWED) / ladders)
+
+
+def format_rate_table(noise: str) -> str:
+    """Per truth: the rate of wrong words, and that of each true word, by seeds and margin."""
+    lines = []
+    for truth, values in TRUTHS.items():
+        true_verdicts = list_true_verdicts(values)
+        columns = [
+            measure_verdict_rates(noise, truth, seeds, margin) for margin in MARGINS for seeds in SEEDS
+        ]
+        errors = [
+            sum(rate for verdict, rate in rates.items() if verdict not in true_verdicts) for rates in columns
+        ]
+        cells = [f"**{100 * r:.1f}**" if r > get_max_rate() else f"{100 * r:.1f}" for r in errors]
+        lines.append(format_cells(truth, "wrong", *cells))
+        lines += [
+            format_cells(truth, verdict, *(f"{100 * rates[verdict]:.0f}" for rates in columns))
+            for verdict in VERDICTS
+            if verdict in true_verdicts
+        ]
+    heads = [f"{seeds} seeds, {margin:g} sd" for margin in MARGINS for seeds in SEEDS]
+    return format_table(["truth", "word", *heads], lines)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    noise.replace(" ", "_"): partial(format_rate_table, noise) for noise in NOISES
+}
+
+if __name__ == "__main__":
+    page = Path(__file__).with_suffix(".md").read_text("utf-8")
+    print(page.format(ladders=f"{LADDERS:,}", **{name: table() for name, table in TABLES.items()}), end="")
