@@ -16,6 +16,7 @@ GROWTH = {
     "depth": 2.0,
 }  # of parameters and tokens per size
 LADDERS = sorted(path.stem for path in (CONF / "ladder").glob("*.yaml"))
+BUDGET_LADDERS = ["tokens", "tokens_code"]
 TOKENS = 25 / 6  # per parameter
 LENGTH = 64
 
@@ -32,7 +33,16 @@ def parse_size(lines):
     return values | {"parameters": 12 * values["n_layers"] * values["dim"] ** 2}
 
 
-@pytest.mark.parametrize("name", LADDERS)
+@pytest.mark.parametrize("name", BUDGET_LADDERS)
+def test_budgets_double_and_share_seeds_and_rates(name):
+    ladder = load_ladder(name)
+    assert list(ladder.budgets.values()) == [1, 2, 4, 8]
+    assert [f"{multiple:g}x" for multiple in ladder.budgets.values()] == ladder.names
+    assert "schedule=wsd" in ladder.overrides, "else there is no trunk to share"
+    assert ladder.rates.power == 0, "a trunk has one learning rate"
+
+
+@pytest.mark.parametrize("name", sorted({*LADDERS} - {*BUDGET_LADDERS}))
 def test_sizes_follow_the_growth_rules_of_the_ladder(name):
     ladder, default_every = (
         load_ladder(name),

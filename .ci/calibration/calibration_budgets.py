@@ -1,8 +1,8 @@
 """Error rates of budget verdicts where the truth is known, and how often a true one is given.
 
 `make calibration` writes `docs/calibration_budgets.md` with it. It draws trajectories of differences, one per
-seed, and `decide_budget_verdict` decides, as in a report. Each cell has its own random stream and can be drawn
-alone.
+seed, on which `apply_budget_rule` decides, as in a report. Each cell has its own random stream and can be
+drawn alone.
 """
 
 import math
@@ -16,25 +16,26 @@ import numpy as np
 from calibration import format_cells, format_table
 
 from attnlab.stats.replications.budget_verdict import (
+    BUDGET_VERDICTS,
     PERSISTS,
     SAME_PLATEAU,
-    BudgetTrajectories,
-    decide_budget_verdict,
+    apply_budget_rule,
 )
 from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, GROWS
 
-LADDERS = 2_000
+LADDERS = 10_000
 ALLOWED = 0.05
 BUDGETS = (1, 2, 4, 8)
 SEEDS = 4, 8, 16
 MARGINS = 1.65, 3.0  # in sd of a seed's difference at the smallest budget
-VERDICTS = (SAME_PLATEAU, PERSISTS, GROWS)
-NOISES: Mapping[str, tuple[str, str]] = {  # correlation between budgets, distribution
-    "independent": ("independent", "normal"),
-    "measured": ("measured", "normal"),
-    "equal": ("equal", "normal"),
-    "heavy tails": ("measured", "heavy tails"),
-    "skewed": ("measured", "skewed"),
+NOISES: Mapping[str, tuple[float, tuple[float, float, float, float], str]] = {
+    # correlation between two budgets of a seed, sd at each budget, distribution
+    "independent": (0.0, (1, 1, 1, 1), "normal"),
+    "correlated": (0.5, (1, 1, 1, 1), "normal"),
+    "closely correlated": (0.9, (1, 1, 1, 1), "normal"),
+    "quieter": (0.5, (1, 0.8, 0.6, 0.5), "normal"),
+    "heavy tails": (0.5, (1, 1, 1, 1), "heavy tails"),
+    "skewed": (0.5, (1, 1, 1, 1), "skewed"),
 }
 TRUTHS: Mapping[str, tuple[float, float, float, float]] = {  # the effect at each budget, in margins
     "no effect": (0, 0, 0, 0),
@@ -63,23 +64,22 @@ def draw_trajectories(
     noise: str, truth: str, seeds: int, margin: float, ladders: int = LADDERS
 ) -> np.ndarray:
     """Trajectories [ladders, seeds, budgets] of a noise and a truth, from their own random stream."""
-    correlation, distribution = NOISES[noise]
+    correlation, spreads, distribution = NOISES[noise]
     rng = np.random.default_rng(zlib.crc32(f"budgets {noise}: {truth}, {seeds}, {margin}".encode()))
-    flat = calibration.NOISES[distribution](rng, (ladders * len(BUDGETS), seeds))
-    independent = flat.reshape(ladders, len(BUDGETS), seeds).transpose(0, 2, 1)
-    root = np.linalg.cholesky(COVARIANCES[correlation])
-    return np.asarray(independent @ root.T + margin * np.array(TRUTHS[truth]))
+    n = len(BUDGETS)
+    flat = calibration.NOISES[distribution](rng, (ladders * (n + 1), seeds))
+    parts = flat.reshape(ladders, n + 1, seeds).transpose(0, 2, 1)
+    values = math.sqrt(correlation) * parts[..., :1] + math.sqrt(1 - correlation) * parts[..., 1:]
+    return np.asarray(values * np.array(spreads) + margin * np.array(TRUTHS[truth]))
 
 
 def measure_verdict_rates(
     noise: str, truth: str, seeds: int, margin: float, ladders: int = LADDERS
 ) -> dict[str, float]:
     """How often each verdict is given."""
-    words = [
-        decide_budget_verdict(BudgetTrajectories(BUDGETS, trajectories), margin).verdict
-        for trajectories in draw_trajectories(noise, truth, seeds, margin, ladders)
-    ]
-    return {verdict: words.count(verdict) / ladders for verdict in (*VERDICTS, CANNOT_TELL)}
+    trajectories = draw_trajectories(noise, truth, seeds, margin, ladders)
+    indices = apply_budget_rule(np.log2(BUDGETS), trajectories, margin)
+    return {verdict: float((indices == number).mean()) for number, verdict in enumerate(BUDGET_VERDICTS)}
 
 
 def get_max_rate(ladders: int = LADDERS) -> float:
@@ -102,7 +102,7 @@ def format_rate_table(noise: str) -> str:
         lines.append(format_cells(truth, "wrong", *cells))
         lines += [
             format_cells(truth, verdict, *(f"{100 * rates[verdict]:.0f}" for rates in columns))
-            for verdict in VERDICTS
+            for verdict in BUDGET_VERDICTS[1:]
             if verdict in true_verdicts
         ]
     heads = [f"{seeds} seeds, {margin:g} sd" for margin in MARGINS for seeds in SEEDS]

@@ -138,11 +138,7 @@ VERBS = {
         "attnlab.cli.verbs.plan:run_ladder",
         "run an experiment at every size or budget of a ladder, to test whether its result changes with it",
         "+experiment=NAME [ladder=NAME] [OVERRIDE ...]",
-        (
-            "+experiment=gqa_vs_mha",
-            "+experiment=gqa_vs_mha ladder=two_cores 'arms=[mha,gqa]'",
-            "+experiment=recall_state ladder=tokens",
-        ),
+        ("+experiment=gqa_vs_mha", "+experiment=recall_state ladder=tokens"),
         flags.add_hydra_flags,
         details="Equivalent to +experiment=NAME ladder=two_cores, which `plan` and `status` accept too. Each "
         "ladder size is\na comparison with its own report; NAME@two_cores combines their results. "

@@ -133,7 +133,7 @@ def test_file_that_is_not_yaml_hides_no_other_from_the_list(run_main, tmp_path):
         (["status"], "status needs an experiment"),
         (["status", "heads=two", "--wach"], "status: unknown flag --wach (nearest: --watch"),
         (["plan", "heads=two", "--config-dir"], "plan: argument -cd/--config-dir: expected one argument"),
-        (["list", "hed"], "list hed: not a group or experiment (nearest: heads)"),
+        (["list", "hed"], "list hed: not a group or experiment (nearest: heads, schedule)"),
         (["plan", "gqa_vs_mah"], "gqa_vs_mah: unknown experiment (nearest: gqa_vs_mha"),
         (["ladder", "gqa_vs_mah"], "gqa_vs_mah: unknown experiment (nearest: gqa_vs_mha"),
         (["list", "--config-dir", "nowhere"], "--config-dir nowhere: folder not found: give an existing one"),

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from attnlab.stats.evidence import validate_finite
 from attnlab.stats.paired_tests import PairedEstimate, estimate_paired_difference
@@ -30,12 +31,18 @@ from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, GROWS
 
 SAME_PLATEAU = "SAME PLATEAU"
 PERSISTS = "PERSISTS"
+BUDGET_VERDICTS = (CANNOT_TELL, SAME_PLATEAU, PERSISTS, GROWS)  # by the indices of `apply_budget_rule`
 LEVEL = 0.95
 BUDGET_MEANINGS = {
     SAME_PLATEAU: "the effect shrinks into the margin: the loss is reached sooner, not lower",
     PERSISTS: "the effect is beyond the margin at the largest budget too",
     GROWS: "the effect grows with the budget",
     CANNOT_TELL: "whether the effect lasts with a larger budget: not shown",
+}
+_REASONS = {
+    SAME_PLATEAU: "the effect shrinks with the budget, at the largest one into the margin",
+    PERSISTS: "at the largest budget the effect is still beyond the margin",
+    GROWS: "at the largest budget the effect is beyond the margin, and it grows with the budget",
 }
 BUDGET_RULE_TEXT = (
     "Each seed is trained with every budget, so the seed is the unit: its differences give one line over "
@@ -67,8 +74,7 @@ class BudgetTrajectories:
         )
         if self.differences.ndim != 2 or self.differences.shape[1] != len(self.x):
             raise ValueError(f"differences need the shape [seeds, {len(self.x)}]")
-        centered = self.x - self.x.mean()
-        self.slopes = self.differences @ centered / (centered @ centered)
+        self.slopes = _fit_slopes(self.x, self.differences)
 
     @property
     def width(self) -> float:
@@ -101,49 +107,77 @@ class BudgetVerdict:
     reason: str
 
 
+def apply_budget_rule(x: np.ndarray, differences: np.ndarray, margin: float) -> np.ndarray:
+    """Indices into `BUDGET_VERDICTS`, of differences [..., seeds, budgets] at `x`, log2 of the budgets."""
+    first_side, last_side, change_side, is_within = _find_sides(x, differences, margin)
+    lasts = last_side != 0
+    grows = lasts & (change_side == last_side) & (first_side != -last_side)
+    shrinks = (first_side != 0) & (change_side == -first_side)
+    return np.select(
+        [grows, lasts & (first_side == last_side), is_within & shrinks],
+        [BUDGET_VERDICTS.index(word) for word in (GROWS, PERSISTS, SAME_PLATEAU)],
+    )
+
+
 def decide_budget_verdict(trajectories: BudgetTrajectories, margin: float) -> BudgetVerdict:
     """Apply the rule of this module; CANNOT TELL where the noise between seeds is unknown."""
-    first, last = trajectories.estimate_effect(0), trajectories.estimate_effect(-1)
-    change = trajectories.estimate_change()
-    if first.low is None or last.low is None or change.low is None:
+    estimates = (
+        trajectories.estimate_effect(0),
+        trajectories.estimate_effect(-1),
+        trajectories.estimate_change(),
+    )
+    if any(estimate.low is None for estimate in estimates):
         return BudgetVerdict(CANNOT_TELL, "the noise between seeds is unknown")
-    first_side, change_side = _find_side(first), _find_side(change)
-    last_side = _find_side(last, margin)
-    if last_side and change_side == last_side and first_side != -last_side:
-        return BudgetVerdict(
-            GROWS, "at the largest budget the effect is beyond the margin, and it grows with the budget"
-        )
-    if last_side and first_side == last_side:
-        return BudgetVerdict(PERSISTS, "at the largest budget the effect is still beyond the margin")
-    assert last.high is not None
-    is_within = -margin < last.low and last.high < margin
-    if is_within and first_side and change_side == -first_side:
-        return BudgetVerdict(
-            SAME_PLATEAU, "the effect shrinks with the budget, at the largest one into the margin"
-        )
-    return BudgetVerdict(CANNOT_TELL, _explain_open_question(first_side, last_side, change_side, is_within))
-
-
-def _explain_open_question(first_side: int, last_side: int, change_side: int, is_within: bool) -> str:
+    x, differences = trajectories.x, trajectories.differences
+    verdict = BUDGET_VERDICTS[int(apply_budget_rule(x, differences, margin))]
+    if verdict in _REASONS:
+        return BudgetVerdict(verdict, _REASONS[verdict])
+    first_side, last_side, change_side, is_within = map(int, _find_sides(x, differences, margin))
     if last_side:
-        return (
+        reason = (
             "the effect changes its sign with the budget"
             if first_side == -last_side
             else "no effect at the smallest budget is shown, nor that it grows"
         )
-    if is_within:
-        return (
-            "the effect is within the margin at the largest budget, but that it shrinks is not shown"
-            if first_side
-            else "the effect is within the margin at the largest budget, and none is shown at the smallest"
+    elif is_within:
+        reason = "the effect is within the margin at the largest budget, " + (
+            "but that it shrinks is not shown" if first_side else "and none is shown at the smallest"
         )
-    if first_side and change_side == -first_side:
-        return "the effect shrinks with the budget, but whether into the margin is open"
-    return "whether the effect at the largest budget is beyond the margin is open"
+    elif first_side and change_side == -first_side:
+        reason = "the effect shrinks with the budget, but whether into the margin is open"
+    else:
+        reason = "whether the effect at the largest budget is beyond the margin is open"
+    return BudgetVerdict(CANNOT_TELL, reason)
 
 
-def _find_side(estimate: PairedEstimate, bound: float = 0.0) -> int:
-    """The side of [-bound, bound] on which the whole interval lies: -1 or 1, or 0."""
-    assert estimate.low is not None
-    assert estimate.high is not None
-    return 1 if estimate.low > bound else -1 if estimate.high < -bound else 0
+def _find_sides(
+    x: np.ndarray, differences: np.ndarray, margin: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Sides of 0 of the smallest budget's effect, of the margin of the largest's, and of 0 of the change.
+
+    A side is -1 or 1 where the whole 95% interval lies there, else 0. The last entry is whether the interval
+    at the largest budget lies within the margin.
+    """
+    slopes = _fit_slopes(x, differences)
+    (first_low, first_high), (last_low, last_high), (change_low, change_high) = (
+        _compute_interval(values) for values in (differences[..., 0], differences[..., -1], slopes)
+    )
+    return (
+        1 * (first_low > 0) - (first_high < 0),
+        1 * (last_low > margin) - (last_high < -margin),
+        1 * (change_low > 0) - (change_high < 0),
+        (-margin < last_low) & (last_high < margin),
+    )
+
+
+def _fit_slopes(x: np.ndarray, differences: np.ndarray) -> np.ndarray:
+    """The slope of each seed's line by least squares: [..., seeds, budgets] to [..., seeds]."""
+    centered = x - x.mean()
+    return np.asarray(differences @ centered / (centered @ centered))
+
+
+def _compute_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The t interval of the mean of values [..., seeds]."""
+    n = values.shape[-1]
+    half_width = -special.stdtrit(n - 1, (1 - LEVEL) / 2) * values.std(-1, ddof=1) / np.sqrt(n)
+    return values.mean(-1) - half_width, values.mean(-1) + half_width

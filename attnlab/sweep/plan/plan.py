@@ -94,7 +94,8 @@ class Plan:
     replication: Replication | None = None  # None: the corpus and size that the experiment itself names
     rate_plan: "Plan | None" = None  # the plan at the ladder size where learning rates are tuned
     composed_experiment: ComposedExperiment | None = None  # None for a single run
-    arms: Mapping[str, Arm] = field(default_factory=dict)  # at their learning rates; empty for a single run
+    # at their learning rates; empty for a single run
+    arms: Mapping[str, Arm] = field(default_factory=dict, compare=False)
 
     @property
     def grid(self) -> SweptGrid | None:
