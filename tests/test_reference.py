@@ -37,7 +37,7 @@ WITHOUT_REFERENCE = {
     *("parity_write_range", "flip_flop_length", "needle_window"),
     "local_global_ratio",
     *("kda_recall", "gated_memories", "s3_products", "mixers_by_task"),
-    *("gate_and_exclusive", "offset_and_convolution", "mha_to_mla", "llama_parts"),
+    *("offset_and_convolution", "mha_to_mla", "llama_parts"),
     *("flip_flop_positions", "multi_token_induction", "hyper_connections"),
 }
 
