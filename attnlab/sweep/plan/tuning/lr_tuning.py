@@ -27,6 +27,7 @@ from attnlab.sweep.plan.tuning.tuning_results import (
     load_committed_rates,
 )
 
+COSINE = {"_target_": "attnlab.training.optim.schedules.Cosine"}
 LR_KEY = "optim.lr"
 LR_FIGURE = "lr"
 STEPS_KEY = "trainer.max_steps"
@@ -157,8 +158,15 @@ def _reject_untunable_arms(experiment: Experiment, arms: Mapping[str, Arm], poin
 
 
 def digest_settings(config: Mapping[str, Any]) -> str:
-    """Return a label of an arm's config without its seeds, learning rate and measurements."""
-    optim = {key: value for key, value in config.get("optim", {}).items() if key not in ("lr", "min_lr")}
+    """Return a label of an arm's config without its seeds, learning rate and measurements.
+
+    A cosine is left out: the label of a rate tuned before the schedule was a part of the config stays valid.
+    """
+    optim = {
+        key: value
+        for key, value in config.get("optim", {}).items()
+        if key not in ("lr", "min_lr") and value != COSINE
+    }
     relevant_config = fingerprint.strip_seeds({**config, "optim": optim, "measure": None})
     # with a prefix, since YAML reads some digests as numbers (1e5)
     return f"config-{fingerprint.compute_digest(relevant_config, 8)}"
