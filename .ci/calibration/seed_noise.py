@@ -296,7 +296,8 @@ def format_page(losses: dict[int, FloatArray], noise: NoiseReport | None) -> str
     ]  # fmt: skip
     conclusion = (
         f"Double sampling reaches {REQUIRED_GAIN} for its best covariate. That covariate was selected on "
-        "these seeds, so it has to be tested on others first."
+        "these seeds, and the interval of its gain includes 1, so attnlab adopts none before a test on other "
+        "seeds: a verdict still rests on the plain paired difference."
         if adopted
         else f"No estimator of the same effect reaches {REQUIRED_GAIN} at {FLAGSHIP_SEEDS} seeds, so attnlab "
         "adopts none: a verdict still rests on the plain paired difference."
