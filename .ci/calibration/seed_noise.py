@@ -345,7 +345,10 @@ def format_page(losses: dict[int, FloatArray], noise: NoiseReport | None) -> str
         describe_biases(losses),
     ]
     if noise is not None:
-        blocks += ["## Sources of noise", format_noise(noise).replace("# Noise", "### Noise", 1).strip()]
+        text = format_noise(noise).replace("# Noise", "### Noise", 1).strip()
+        # the margin needs the compute calibration, which the grid does not train
+        kept = [block for block in text.split("\n\n") if not re.match(r"\w+ − \w+: margin ", block)]
+        blocks += ["## Sources of noise", *kept]
     return re.sub(r"(?<![\w`.-])-(?=\d)", "−", "\n\n".join(blocks)) + "\n"
 
 
