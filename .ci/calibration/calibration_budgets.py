@@ -14,6 +14,7 @@ from pathlib import Path
 import calibration
 import numpy as np
 from calibration import format_cells, format_table
+from calibration_ladders import LADDERS, format_error_rate
 
 from attnlab.stats.replications.budget_verdict import (
     BUDGET_VERDICTS,
@@ -23,8 +24,6 @@ from attnlab.stats.replications.budget_verdict import (
 )
 from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, GROWS
 
-LADDERS = 10_000
-ALLOWED = 0.05
 BUDGETS = (1, 2, 4, 8)
 SEEDS = 4, 8, 16
 MARGINS = 1.65, 3.0  # in sd of a seed's difference at the smallest budget
@@ -82,11 +81,6 @@ def measure_verdict_rates(
     return {verdict: float((indices == number).mean()) for number, verdict in enumerate(BUDGET_VERDICTS)}
 
 
-def get_max_rate(ladders: int = LADDERS) -> float:
-    """The largest rate that may occur by chance: three standard errors above the allowed one."""
-    return ALLOWED + 3 * math.sqrt(ALLOWED * (1 - ALLOWED) / ladders)
-
-
 def format_rate_table(noise: str) -> str:
     """Per truth: the rate of wrong words, and that of each true word, by seeds and margin."""
     lines = []
@@ -98,8 +92,7 @@ def format_rate_table(noise: str) -> str:
         errors = [
             sum(rate for verdict, rate in rates.items() if verdict not in true_verdicts) for rates in columns
         ]
-        cells = [f"**{100 * r:.1f}**" if r > get_max_rate() else f"{100 * r:.1f}" for r in errors]
-        lines.append(format_cells(truth, "wrong", *cells))
+        lines.append(format_cells(truth, "wrong", *map(format_error_rate, errors)))
         lines += [
             format_cells(truth, verdict, *(f"{100 * rates[verdict]:.0f}" for rates in columns))
             for verdict in BUDGET_VERDICTS[1:]

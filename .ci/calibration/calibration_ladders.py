@@ -162,15 +162,19 @@ def get_max_rate(ladders: int = LADDERS) -> float:
     return ALLOWED + 3 * math.sqrt(ALLOWED * (1 - ALLOWED) / ladders)
 
 
+def format_error_rate(rate: float) -> str:
+    """In percent; bold if it is above what chance allows."""
+    text = f"{100 * rate:.1f}"
+    return f"**{text}**" if rate > get_max_rate() else text
+
+
 def format_error_table(noise: str, draw: Draw = draw_ladders) -> str:
     lines = []
     for truth in TRUTHS:
         cells = []
         for margin in MARGINS:
             rates = [measure_error_rate(noise, truth, seeds, margin, draw=draw) for seeds in SEEDS]
-            cells += [
-                f"**{100 * rate:.1f}**" if rate > get_max_rate() else f"{100 * rate:.1f}" for rate in rates
-            ]
+            cells += map(format_error_rate, rates)
         lines.append(format_cells(truth, *cells))
     heads = [f"{'/'.join(map(str, seeds))}, {margin:g} sd" for margin in MARGINS for seeds in SEEDS]
     return format_table(["truth", *heads], lines)

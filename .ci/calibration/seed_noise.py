@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import calibration
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -143,8 +144,7 @@ def simulate_double_sampling(
 
 
 def format_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return calibration.format_table(headings, [calibration.format_cells(*row) for row in rows])
 
 
 def describe_effects(final: FloatArray) -> str:

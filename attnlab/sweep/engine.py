@@ -146,10 +146,7 @@ class _Sweep:
             status = self.run_interim_analyses(to_launch, plans) or status
             times = {i: self.time_arms(plan) for i, plan in enumerate(plans) if plan.experiment}
         except (KeyboardInterrupt, SigtermExit) as interrupt:
-            process_control.mark_signal_handled()
-            status = INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
-            self.progress.close()
-            print("interrupted: all runs were stopped; repeat the command to resume", flush=True)
+            status = self.acknowledge_interrupt(interrupt)
         self.write_reports(plans, to_launch, times, publish=status < INTERRUPTED)
         required_runs = [
             *self.find_required_runs(plans),
@@ -160,6 +157,13 @@ class _Sweep:
             plan.untuned_arms or interim_status.explain_unknown_margin(plan, self.root) for plan in plans
         )
         return status or (FAILED if unfinished or unknown else 0)
+
+    def acknowledge_interrupt(self, interrupt: BaseException) -> int:
+        """Say that the runs were stopped, and return the exit status."""
+        process_control.mark_signal_handled()
+        self.progress.close()
+        print("interrupted: all runs were stopped; repeat the command to resume", flush=True)
+        return INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
 
     def measure_noise(self, levels: int) -> int:
         """Train the grid of seeds of each plan's experiment and write its noise; return the exit status."""
@@ -174,10 +178,7 @@ class _Sweep:
                 self.select_runs_to_launch([run for grid in grids for run in grid.runs]), grids
             )
         except (KeyboardInterrupt, SigtermExit) as interrupt:
-            process_control.mark_signal_handled()
-            self.progress.close()
-            print("interrupted: all runs were stopped; repeat the command to resume", flush=True)
-            return INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
+            return self.acknowledge_interrupt(interrupt)
         command = reporting.format_noise_command(self.command_line, levels)
         for plan, grid in zip(plans, grids, strict=True):
             slots = work_left.count_slots(grid.runs, self.settings)

@@ -144,7 +144,7 @@ def find_newest_checkpoint(folder: Path) -> Path | None:
     for name in CHECKPOINT_NAMES:
         path = folder / name
         try:
-            run_id = _read_run_id(path)
+            run_id = _read_checkpoint(path).get(RUN_ID_KEY)
         except Exception:  # missing, truncated, or not written by attnlab
             continue
         if run_id == folder.resolve().name:
@@ -165,11 +165,12 @@ def find_trunk(folder: Path, run_config: RunConfig) -> Path | None:
     path = trunk_folder / TRUNK_CHECKPOINT
     try:
         trunk = load_run_config(trunk_folder)
-        if _read_run_id(path) != trunk_folder.name:
-            return None
-        shared_step = torch.load(path, map_location="cpu", weights_only=True)["global_step"]
+        checkpoint = _read_checkpoint(path)
     except Exception:  # missing or damaged
         return None
+    if checkpoint.get(RUN_ID_KEY) != trunk_folder.name:
+        return None
+    shared_step = checkpoint["global_step"]
     steps, trunk_steps = (run.config["trainer"]["max_steps"] for run in (run_config, trunk))
     same_config = _strip_budget(run_config) == _strip_budget(trunk)
     if not same_config or run_config.use.split != trunk.use.split or trunk_steps > steps:
@@ -196,8 +197,8 @@ def _strip_budget(run_config: RunConfig) -> dict[str, Any]:
     return {**run_config.identity, "config": {**config, "trainer": trainer}}
 
 
-def _read_run_id(path: Path) -> Any:
-    """Return the run id in a checkpoint, None without one.
+def _read_checkpoint(path: Path) -> dict[str, Any]:
+    """Return the content of a checkpoint.
 
     Raises:
         ValueError: a checksum of the archive does not match, among other errors of damaged files.
@@ -205,7 +206,8 @@ def _read_run_id(path: Path) -> Any:
     with zipfile.ZipFile(path) as archive:
         if archive.testzip() is not None:
             raise ValueError(f"{path} is damaged")
-    return torch.load(path, map_location="cpu", weights_only=True).get(RUN_ID_KEY)
+    content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    return content
 
 
 def _set_aside_foreign(path: Path, run_id: Any) -> None:

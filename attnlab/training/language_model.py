@@ -6,7 +6,6 @@ than the step's arithmetic.
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, final
 
 import pytorch_lightning as pl
@@ -246,11 +245,12 @@ class LanguageModel(pl.LightningModule):
         optimizer = self.make_optimizer(
             self.model, lr=self.lr, betas=self.betas, weight_decay=self.weight_decay
         )
-        compute_factor = partial(
-            self.schedule.compute_factor, warmup=self.warmup, max_steps=max_steps, floor=self.min_lr / self.lr
-        )
-        # a partial would be stored in checkpoints, a function is not
-        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: compute_factor(step))
+        floor = self.min_lr / self.lr
+
+        def compute_lr_factor(step: int) -> float:
+            return self.schedule.compute_factor(step, warmup=self.warmup, max_steps=max_steps, floor=floor)
+
+        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, compute_lr_factor)
 
 
 def _compute_logits(

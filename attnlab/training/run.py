@@ -89,7 +89,7 @@ def train(folder: Path, run_config: RunConfig, loggers: list[AsyncLogger]) -> Ru
     )
     checkpoint = checkpoints.find_newest_checkpoint(folder)
     trunk = None if checkpoint else checkpoints.find_trunk(folder, run_config)
-    if config["parent"] and checkpoint is None:
+    if config["parent"] and not (checkpoint or trunk):
         load_parent_weights(module.model, config, folder.parent, run_config.use.user_targets)
 
     steps = config["trainer"]["max_steps"]

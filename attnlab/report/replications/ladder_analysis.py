@@ -135,15 +135,20 @@ def _estimate_compute_growth(sizes: Sequence[LadderSize]) -> float | None:
     return math.log(last.flops / first.flops) / log_parameter_growth if log_parameter_growth > 0 else None
 
 
+def _collect_effects(
+    size_reports: SizeReports, pair: tuple[str, str], metric: str
+) -> tuple[list[SizeEffect], list[str]]:
+    """The effect at each size or budget, and the first reasons against comparing the two arms; [] if none."""
+    rows = [_build_size_effect(size, report, pair, metric) for size, report in size_reports]
+    reasons = (find_incomparability_reasons(report, *pair, metric) for _, report in size_reports)
+    return rows, next(filter(None, reasons), [])
+
+
 def _build_comparison(
     size_reports: SizeReports, pair: tuple[str, str], experiment: ExperimentSummary, growth: float | None
 ) -> Comparison:
     """The effect at each size, the line through them, and the scaling verdict of the preregistered rule."""
-    metric = experiment.metric
-    rows = [_build_size_effect(size, report, pair, metric) for size, report in size_reports]
-    reasons = next(
-        filter(None, (find_incomparability_reasons(report, *pair, metric) for _, report in size_reports)), []
-    )
+    rows, reasons = _collect_effects(size_reports, pair, experiment.metric)
     obstacle = _explain_missing_verdict(rows, reasons)
     sizes = [
         SizeSample(row.x, row.differences)
@@ -198,12 +203,8 @@ def _build_budget_comparison(
 
     Seeds that lack a budget are left out.
     """
-    metric = experiment.metric
-    rows = [_build_size_effect(size, report, pair, metric) for size, report in size_reports]
-    reasons = next(
-        filter(None, (find_incomparability_reasons(report, *pair, metric) for _, report in size_reports)), []
-    )
-    by_budget = [compute_differences(report, *pair, metric) for _, report in size_reports]
+    rows, reasons = _collect_effects(size_reports, pair, experiment.metric)
+    by_budget = [compute_differences(report, *pair, experiment.metric) for _, report in size_reports]
     seeds = [seed for seed in by_budget[0] if all(seed in differences for differences in by_budget)]
     obstacle = _explain_missing_verdict(rows, reasons, "budget")
     if obstacle is None and not seeds:

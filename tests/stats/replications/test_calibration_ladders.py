@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import calibration_budgets
 import calibration_ladders as simulate
 import pytest
 
@@ -37,8 +38,13 @@ def test_each_table_of_the_page_is_reproduced(name):
     assert ("**" in table) is (name == "skewed")
 
 
-def test_page_matches_its_template():
-    template = Path(simulate.__file__).with_suffix(".md").read_text("utf-8")
-    parts = template.format(ladders=f"{simulate.LADDERS:,}", **dict.fromkeys(simulate.TABLES, "|")).split("|")
-    assert len(parts) == len(simulate.TABLES) + 1
-    assert all(part in PAGE.read_text("utf-8") for part in parts)
+@pytest.mark.parametrize("module", [simulate, calibration_budgets], ids=["ladders", "budgets"])
+def test_page_matches_its_template(module):
+    template = Path(module.__file__).with_suffix(".md")
+    page = PAGE.with_name(template.name).read_text("utf-8")
+    text = template.read_text("utf-8").format(
+        ladders=f"{module.LADDERS:,}", **dict.fromkeys(module.TABLES, "|")
+    )
+    parts = text.split("|")
+    assert len(parts) == len(module.TABLES) + 1
+    assert all(part in page for part in parts)
