@@ -36,7 +36,7 @@ WITHOUT_REFERENCE = {
     # preregistered, not run yet
     *("parity_write_range", "flip_flop_length", "needle_window"),
     "local_global_ratio",
-    *("kda_recall", "gated_memories", "s3_products", "mixers_by_task"),
+    *("gated_memories", "s3_products", "mixers_by_task"),
     *("offset_and_convolution", "mha_to_mla", "llama_parts"),
     *("flip_flop_positions", "multi_token_induction", "hyper_connections"),
 }

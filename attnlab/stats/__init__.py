@@ -67,6 +67,7 @@ from attnlab.stats.power import (
     find_seeds_for_equivalence,
     find_seeds_needed,
     simulate_seeds_to_decide,
+    simulate_seeds_to_decide_median,
 )
 from attnlab.stats.sensitivity import (
     PairingGain,
@@ -161,4 +162,5 @@ __all__ = [
     "run_sign_flip_test",
     "run_tost",
     "simulate_seeds_to_decide",
+    "simulate_seeds_to_decide_median",
 ]

@@ -5,7 +5,7 @@ scipy's `nct` gives NaN. The normal approximation would promise 1.62 sd at n = 3
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,7 +99,7 @@ class SeedsToDecide:
     """Total seeds that would decide a claim with this power at the observed effect.
 
     `low` and `high` come from the 90% interval of the sd. Each is None where it takes more than 10 000 seeds;
-    both are None for proportions, whose spread depends on their mean.
+    both are None where sweeps are resampled: for proportions, and for medians.
     """
 
     seeds: int | None
@@ -147,16 +147,45 @@ def simulate_seeds_to_decide(
         return None
     mean = float(observed.mean())
     inside, ends = _find_deciding_bounds(mean, region)
-    draws = np.random.default_rng(0).choice(observed, (SIMULATED_SWEEPS, MAX_SEEDS))
-    is_decided = np.ones(draws.shape, dtype=bool)
-    for end in ends:
-        sign = 1 if mean >= end else -1  # bet against a mean on the other side of the end
-        is_decided &= compute_log_capital((sign * draws + 1) / 2, (sign * end + 1) / 2) >= -math.log(tail)
+    signs = [1 if mean >= end else -1 for end in ends]  # bet against a mean on the other side of the end
+    bets = [((sign * observed + 1) / 2, (sign * end + 1) / 2) for sign, end in zip(signs, ends, strict=True)]
+    return SeedsToDecide(
+        _simulate_bets(bets, tail, power), None, None, power, "support" if inside else "refute"
+    )
+
+
+def simulate_seeds_to_decide_median(
+    outcomes: Values, region: tuple[float, float], tail: float, power: float = 0.8
+) -> SeedsToDecide | None:
+    """`estimate_seeds_to_decide` for the median of outcomes by their order alone, as in `RankDifferences`.
+
+    The sweeps are resampled from the observed outcomes, which may be infinite, or NaN where they count for
+    neither side.
+    """
+    observed = np.asarray(outcomes, dtype=float)
+    ordered = np.sort(observed[~np.isnan(observed)])
+    if ordered.size < 2 or ordered[0] == ordered[-1]:
+        return None
+    middle = float(ordered[(ordered.size - 1) // 2]), float(ordered[ordered.size // 2])
+    median = sum(middle) / 2 if math.isfinite(sum(middle)) else middle[0]
+    inside, ends = _find_deciding_bounds(median, region)
+    bets = [((observed > end if median >= end else observed < end).astype(float), 0.5) for end in ends]
+    return SeedsToDecide(
+        _simulate_bets(bets, tail, power), None, None, power, "support" if inside else "refute"
+    )
+
+
+def _simulate_bets(bets: Sequence[tuple[np.ndarray, float]], tail: float, power: float) -> int | None:
+    """Fewest resampled seeds with which all bets, pairs of values in [0, 1] and a mean, reject; else None."""
+    [count] = {values.size for values, _ in bets}
+    seeds = np.random.default_rng(0).choice(count, (SIMULATED_SWEEPS, MAX_SEEDS))
+    is_decided = np.ones(seeds.shape, dtype=bool)
+    for values, mean in bets:
+        is_decided &= compute_log_capital(values[seeds], mean) >= -math.log(tail)
     undecided_count = int(
         (is_decided.mean(0) < power).sum()
     )  # numbers of seeds with too little power, which are nearly the first ones
-    seeds = undecided_count + 1 if undecided_count < MAX_SEEDS else None
-    return SeedsToDecide(seeds, None, None, power, "support" if inside else "refute")
+    return undecided_count + 1 if undecided_count < MAX_SEEDS else None
 
 
 def _find_deciding_bounds(mean: float, region: tuple[float, float]) -> tuple[bool, list[float]]:

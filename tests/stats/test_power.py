@@ -7,6 +7,7 @@ from statsmodels.stats.power import TTestPower
 
 from attnlab.stats import (
     ProportionDifferences,
+    RankDifferences,
     compute_power,
     compute_tost_power,
     estimate_power_plan,
@@ -16,6 +17,7 @@ from attnlab.stats import (
     find_seeds_needed,
     run_tost,
     simulate_seeds_to_decide,
+    simulate_seeds_to_decide_median,
 )
 from attnlab.stats.stopping_rules import FIXED_SAMPLE
 from attnlab.store.experiment_schema import RELATIONS
@@ -206,3 +208,37 @@ def test_seeds_to_decide_proportions_are_just_enough_at_the_observed_effect(rela
 def test_proportions_at_the_threshold_or_without_spread_are_never_decided(values, seeds):
     result = simulate_seeds_to_decide(values, (0.0, np.inf), 0.025)
     assert result is None if seeds == 0 else result.seeds is None
+
+
+STEPS = np.array([-300, -200, -150, -100, -50, 0, 100, 250, np.inf, np.nan])  # NaN: both runs failed
+
+
+@pytest.mark.parametrize(
+    ("relation", "threshold", "ends"),
+    [("below", 260.0, "support"), ("above", 260.0, "refute"), ("within", 280.0, "support")],
+)
+def test_seeds_to_decide_a_median_are_just_enough_at_the_observed_order(relation, threshold, ends):
+    tail, region = 0.05, RELATIONS[relation].compute_region(threshold)
+    result = simulate_seeds_to_decide_median(STEPS, region, tail)
+    assert result.ends == ends
+    assert result.low is result.high is None
+
+    def measure_decision_rate(n):
+        decided = []
+        for k in range(1000):
+            evidence = RankDifferences(np.random.default_rng([7, k]).choice(STEPS, n))
+            p_values = [evidence.p_below(260.0 if relation != "within" else 280.0)]
+            p_values += [evidence.p_above(-280.0)] if relation == "within" else []
+            decided.append(max(p_values) <= tail)
+        return np.mean(decided)
+
+    error = 3 * np.sqrt(0.16 / 200) + 3 * np.sqrt(0.16 / 1000)  # of 200 sweeps there, and of a thousand here
+    assert measure_decision_rate(result.seeds - 1) < 0.8 + error
+    assert measure_decision_rate(result.seeds) > 0.8 - error
+
+
+def test_a_median_at_the_threshold_or_without_spread_is_never_decided():
+    assert simulate_seeds_to_decide_median([-1, 1], (0.0, np.inf), 0.025).seeds is None
+    assert simulate_seeds_to_decide_median([np.inf, np.inf], (0.0, np.inf), 0.025) is None
+    assert simulate_seeds_to_decide_median([1.0, np.nan], (0.0, np.inf), 0.025) is None
+    assert simulate_seeds_to_decide_median([-np.inf, np.inf], (0.0, np.inf), 0.025).seeds is None

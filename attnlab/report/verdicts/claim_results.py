@@ -220,11 +220,9 @@ def _test_sign_flips(claim: PreregisteredClaim, claim_decision: ClaimDecision) -
 def _estimate_required_seeds(
     claim: PreregisteredClaim, claim_decision: ClaimDecision
 ) -> RequiredSeeds | None:
-    """Estimate the seeds that would decide an inconclusive claim about means at the observed effect."""
+    """Estimate the seeds that would decide an inconclusive claim at the observed effect."""
     decision = claim_decision.decision
-    is_inconclusive = (
-        claim.compare == "difference" and decision.holds is None and bool(claim_decision.analyses)
-    )
+    is_inconclusive = decision.holds is None and bool(claim_decision.analyses)
     if not is_inconclusive or decision.level is None or decision.n < 2 or claim.region is None:
         return None
     estimate = claim_decision.basis.estimate_required_seeds(

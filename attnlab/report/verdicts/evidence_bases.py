@@ -40,7 +40,7 @@ class Basis(ABC):
     def estimate_required_seeds(
         self, claim: PreregisteredClaim, evidence: Any, differences: Sequence[float], tail: float
     ) -> stats.SeedsToDecide | None:
-        """Estimate the seeds that would decide an inconclusive claim about differences; None if unknown."""
+        """Estimate the seeds that would decide an inconclusive claim; None if unknown."""
         return None
 
 
@@ -170,6 +170,15 @@ class RankBasis(Basis):
             outcomes = [*(ratios[seed] for seed in seeds if seed in ratios), *worst_ratios]
         return stats.RankDifferences(outcomes) if outcomes else None
 
+    def estimate_required_seeds(
+        self, claim: PreregisteredClaim, evidence: Any, differences: Sequence[float], tail: float
+    ) -> stats.SeedsToDecide | None:
+        return (
+            stats.simulate_seeds_to_decide_median(evidence.values, claim.region, tail)
+            if isinstance(evidence, stats.RankDifferences) and claim.region
+            else None
+        )
+
 
 class StudentTBasis(Basis):
     """Student's t on the mean paired difference, or log ratio, at the boundary of the stopping rule."""
@@ -188,14 +197,20 @@ class StudentTBasis(Basis):
     def estimate_required_seeds(
         self, claim: PreregisteredClaim, evidence: Any, differences: Sequence[float], tail: float
     ) -> stats.SeedsToDecide | None:
-        return stats.estimate_seeds_to_decide(differences, claim.region, tail) if claim.region else None
+        if claim.region is None:
+            return None
+        if isinstance(evidence, RatioEvidence):
+            low, high = (math.log(end) if end > 0 else -math.inf for end in claim.region)
+            return stats.estimate_seeds_to_decide(evidence.logs, (low, high), tail)
+        return stats.estimate_seeds_to_decide(differences, claim.region, tail)
 
 
 class RatioEvidence:
     """Paired ratios, one per seed: t on the mean of their logarithms, converted back to a ratio."""
 
     def __init__(self, ratios: Sequence[float], design: stats.StoppingRule):
-        self.log_differences = stats.PairedDifferences([math.log(ratio) for ratio in ratios], design)
+        self.logs = [math.log(ratio) for ratio in ratios]
+        self.log_differences = stats.PairedDifferences(self.logs, design)
         self.n = self.log_differences.n
         self.estimate = (
             None if self.log_differences.estimate is None else math.exp(self.log_differences.estimate)
