@@ -249,6 +249,8 @@ def classify(command: Command) -> str:
         return "planned"
     if verb in PARSED_ONLY:
         return "parsed"
+    if verb == "judge" and "--noise" in words:
+        return "run"
     if verb in ("plan", "status", "ladder", "compare", "judge", "noise") or "--now" in words:
         return "trained"
     if verb or not words or words[0] in ("--version", "--trust"):

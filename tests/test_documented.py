@@ -216,6 +216,7 @@ def test_every_quick_command_runs(tmp_path):
 def write_assumed_files(folder: Path) -> None:
     """Write the files that the pages assume: texts, a user config, a folder of reports."""
     (folder / "book.txt").write_text(TEXT)
+    (folder / "base.csv").write_text("seed,val_loss\n1,3.28\n2,3.29\n3,3.27\n")
     for name in ("a", "b"):
         (folder / "texts" / name).mkdir(parents=True)
         (folder / "texts" / name / f"{name}.txt").write_text(TEXT)

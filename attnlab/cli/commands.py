@@ -167,12 +167,13 @@ VERBS = {
     "judge": Verb(
         "attnlab.cli.verbs.judge:main",
         "test whether B is better than A; verdict as JSON and as exit status, for automated search",
-        "A B [--metric NAME] [--margin M] [--budget B] [OVERRIDE ...]",
+        "A B [--metric NAME] [--margin M] [--budget B] [OVERRIDE ...] | --noise FILE --metric NAME",
         ('"heads=mha" "heads=gqa position=rope"', "heads=mha mine.yaml --margin 0.02 --budget parameters"),
         flags.add_judge_flags,
         details="A and B are overrides or yaml files of a run config. Better means better by more than the "
         "margin. More\nseeds are trained while the claim is inconclusive. Exit status: 0 better, 3 not "
-        "better, 4 inconclusive,\n5 not comparable, 2 invalid input, 1 a run failed and no decision.",
+        "better, 4 inconclusive,\n5 not comparable, 2 invalid input, 1 a run failed and no decision. --noise "
+        "reads CSV, JSONL, Parquet, a\nTensorBoard folder, a CSV that W&B exported, or run directories.",
     ),
     "clean": Verb(
         "attnlab.cli.verbs.clean:main",

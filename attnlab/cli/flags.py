@@ -141,3 +141,16 @@ def add_judge_flags(parser: VerbParser) -> None:
     parser.add_argument(
         "--budget", metavar="B", help=f"resource to match in addition to tokens: {', '.join(BUDGET_NAMES)}"
     )
+    parser.add_argument(
+        "--noise",
+        metavar="FILE",
+        help=(
+            "in place of A and B: runs of one configuration that were trained elsewhere; prints the smallest "
+            "difference that numbers of runs can show"
+        ),
+    )
+    parser.add_argument(
+        "--reduce",
+        metavar="HOW",
+        help="with --noise, one number per run: last (default), mean:k (of the last k values), min or max",
+    )

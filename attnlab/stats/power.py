@@ -33,27 +33,57 @@ class PowerPlan:
 
 def compute_power(n: int, effect: float, alpha: float = 0.05) -> float:
     """Probability that the two-sided paired t test at alpha detects a true effect of so many sd."""
-    standardized_effect = effect * math.sqrt(n)
+    return _compute_t_power(n, effect * math.sqrt(n), alpha)
+
+
+def compute_group_power(n: int, effect: float, alpha: float = 0.05) -> float:
+    """Power of the two-sided t test between two groups of n at a true effect of so many sd of a run."""
+    if n < 2:
+        raise ValueError(f"n={n}: a test needs at least 2 runs on each side")
+    return _compute_t_power(2 * n - 1, effect * math.sqrt(n / 2), alpha)
+
+
+def _compute_t_power(n: int, noncentrality: float, alpha: float) -> float:
+    """Power of a t test with n - 1 degrees of freedom."""
     critical = -_compute_t_quantile(n, validate_fraction(alpha, "alpha") / 2)
 
     def compute_detection_chance(s: float) -> float:
-        return float(
-            special.ndtr(standardized_effect - critical * s)
-            + special.ndtr(-standardized_effect - critical * s)
-        )
+        return float(special.ndtr(noncentrality - critical * s) + special.ndtr(-noncentrality - critical * s))
 
     return _integrate_over_sd(n, compute_detection_chance)
 
 
 def find_detectable_effect(n: int, power: float = 0.8, alpha: float = 0.05) -> float:
     """The effect, in sd, that n pairs detect with this power."""
+    return _find_effect(lambda effect: compute_power(n, effect, alpha), n, power, alpha)
+
+
+def find_detectable_group_effect(n: int, power: float = 0.8, alpha: float = 0.05) -> float:
+    """The effect, in sd of a run, that two independent groups of n detect with this power."""
+    return _find_effect(lambda effect: compute_group_power(n, effect, alpha), n, power, alpha)
+
+
+def _find_effect(compute: Callable[[float], float], n: int, power: float, alpha: float) -> float:
     target = _validate_power(power, alpha)
     upper_bound = 10 * -_compute_t_quantile(n, alpha / 2)
     from scipy import optimize  # takes longer to import than most reports to work out
 
-    return float(
-        optimize.brentq(lambda effect: compute_power(n, effect, alpha) - target, 0, upper_bound, xtol=1e-10)
-    )
+    return float(optimize.brentq(lambda effect: compute(effect) - target, 0, upper_bound, xtol=1e-10))
+
+
+def find_group_seeds_needed(effect: float, power: float = 0.8, alpha: float = 0.05) -> int | None:
+    """The fewest runs per side that detect an effect of so many sd; None where it takes more than 10 000."""
+    target = _validate_power(power, alpha)
+    return _find_fewest_seeds(lambda n: compute_group_power(n, effect, alpha) >= target)
+
+
+def estimate_sd_bounds(sd: float, n: int, level: float = 0.9) -> tuple[float, float]:
+    """Interval of a normal distribution's standard deviation, from the sample's of n values."""
+    if n < 2:
+        raise ValueError(f"n={n}: a standard deviation needs at least 2 values")
+    tail = (1 - validate_fraction(level, "level")) / 2
+    low, high = (sd * math.sqrt((n - 1) / special.chdtri(n - 1, q)) for q in (tail, 1 - tail))
+    return low, high
 
 
 def find_seeds_needed(effect: float, power: float = 0.8, alpha: float = 0.05) -> int | None:
@@ -122,8 +152,7 @@ def estimate_seeds_to_decide(
         return None
     inside, ends = _find_deciding_bounds(estimate.mean, region)
     gaps = [abs(estimate.mean - end) for end in ends]
-    df = estimate.n - 1
-    sd_bounds = [estimate.sd * math.sqrt(df / special.chdtri(df, q)) for q in (0.05, 0.95)]
+    sd_bounds = estimate_sd_bounds(estimate.sd, estimate.n)
 
     def count_seeds(sd: float) -> int | None:
         def has_enough_power(n: int) -> bool:

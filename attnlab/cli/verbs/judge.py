@@ -7,6 +7,7 @@ analyses.
 
 import argparse
 import json
+import math
 import re
 import shlex
 import sys
@@ -48,7 +49,11 @@ COST_KEYS = ("parameters", "flops_per_token", "kv_bytes_per_token", "tokens", "l
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the verdict and return its exit status."""
+    """Print the verdict, or the noise of runs that were trained elsewhere; return the exit status."""
+    if options.noise is not None:
+        return print_noise_floor(options)
+    if options.reduce is not None:
+        raise InvalidConfig("--reduce: only with --noise FILE")
     start_time = time.time()
     flags = extract_hydra_flags(options)
     experiment, rest = build_judge_experiment(options, list_config_dirs(flags))
@@ -71,6 +76,39 @@ def main(options: argparse.Namespace) -> int:
     print(json.dumps(summary, indent=1, ensure_ascii=False), flush=True)
     print(f"report: {page}", file=sys.stderr)
     return status if status and exit_status == EXIT_BY_VERDICT[Verdict.NO_RESULT][0] else exit_status
+
+
+def print_noise_floor(options: argparse.Namespace) -> int:
+    """Print as JSON what differences runs of one configuration can show; the text goes to stderr."""
+    from attnlab.external import noise_floor, result_files  # late: pyarrow
+
+    if options.words or options.budget is not None:
+        raise InvalidConfig(
+            f"--noise reads a file: remove {' '.join([*options.words, *_name_budget(options)])}"
+        )
+    if options.metric is None:
+        raise InvalidConfig("--noise needs --metric NAME, a column or tag of the file")
+    margin = None if options.margin is None else _read_margin(options.margin)
+    how = result_files.validate_reduction(options.reduce or "last")
+    runs = result_files.read_runs(Path(options.noise), options.metric)
+    noise = noise_floor.measure_noise_floor(runs, options.metric, how, margin)
+    print(noise_floor.format_noise_floor(noise), file=sys.stderr)
+    print(json.dumps(noise, indent=1, ensure_ascii=False), flush=True)
+    return 0
+
+
+def _name_budget(options: argparse.Namespace) -> list[str]:
+    return [] if options.budget is None else [f"--budget {options.budget}"]
+
+
+def _read_margin(text: str) -> float:
+    try:
+        margin = float(text)
+    except ValueError:
+        margin = math.nan
+    if not 0 < margin < math.inf:
+        raise InvalidConfig(f"--margin {text}: with --noise, give a positive number in the metric's unit")
+    return margin
 
 
 def build_judge_experiment(

@@ -1,0 +1,1 @@
+"""Results that were trained elsewhere: read files of runs, and judge what they show."""

@@ -1,0 +1,116 @@
+"""The smallest difference that a number of runs can show, from repeated runs of one configuration."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from attnlab import stats
+from attnlab.errors import InvalidConfig
+from attnlab.external.result_files import ExternalRun
+
+RUNS_PER_SIDE = (2, 3, 5, 7, 10, 20, 40)
+POWER, ALPHA = 0.8, 0.05
+
+
+def measure_noise_floor(
+    runs: Sequence[ExternalRun], metric: str, how: str, margin: float | None = None
+) -> dict[str, Any]:
+    """Noise between runs, and the differences that two groups of runs detect with 80% power at 5%, two-sided.
+
+    The test is Student's t between independent groups. Pairs that share a seed may detect less; the gain of
+    pairing takes both arms to measure.
+
+    Args:
+        runs: Runs of one configuration that differ in their seed alone.
+        how: Reduction of each run to one number (`ExternalRun.reduce`).
+        margin: A difference; the answer has the runs per side that detect it.
+
+    Raises:
+        InvalidConfig: fewer than two finished runs, runs of unequal length, or all values equal.
+    """
+    finished = [run for run in runs if run.status == "done"]
+    if len(finished) < 2:
+        raise InvalidConfig(
+            f"--noise: {len(finished)} finished {'run' if len(finished) == 1 else 'runs'}; the noise between "
+            "runs takes at least two"
+        )
+    require_equal_steps(finished)
+    values = [run.reduce(how) for run in finished]
+    mean, sd = statistics.mean(values), statistics.stdev(values)
+    if sd <= 1e-12 * max(map(abs, values)):
+        raise InvalidConfig(
+            f"--noise: all {len(values)} runs have {metric}={values[0]:g}: they are one run, or rounded "
+            "too much"
+        )
+    low, high = stats.estimate_sd_bounds(sd, len(values))
+    rows = []
+    for n in sorted({*RUNS_PER_SIDE, len(values)}):
+        effect = stats.find_detectable_group_effect(n, POWER, ALPHA)
+        rows.append(
+            {"runs_per_side": n, "difference": effect * sd, "low": effect * low, "high": effect * high}
+        )
+    needed = None
+    if margin is not None:
+        needed = stats.find_group_seeds_needed(margin / sd, POWER, ALPHA)
+    return {
+        "metric": metric,
+        "reduce": how,
+        "optimistic": how in ("min", "max"),  # the best of several values is better than the run
+        "runs": len(values),
+        "diverged": sum(run.status == "diverged" for run in runs),
+        "missing": sum(run.status == "missing" for run in runs),
+        "mean": mean,
+        "sd": sd,
+        "sd_interval": {"low": low, "high": high, "level": 0.9},
+        "power": POWER,
+        "alpha": ALPHA,
+        "detectable": rows,
+        "margin": margin,
+        "runs_per_side_for_margin": needed,
+    }
+
+
+def format_noise_floor(noise: dict[str, Any]) -> str:
+    """The noise floor as lines of text."""
+    failed = [f"{noise[word]} {word}" for word in ("diverged", "missing") if noise[word]]
+    lines = [
+        f"{noise['metric']} of {noise['runs']} runs{', ' if failed else ''}{', '.join(failed)}: mean "
+        f"{noise['mean']:.6g}, standard deviation {_round(noise['sd'])}, 90% interval "
+        f"[{_round(noise['sd_interval']['low'])}, {_round(noise['sd_interval']['high'])}]",
+        "",
+        "runs per side   smallest difference shown with 80% power   for either end of that interval",
+    ]
+    lines += [
+        f"{row['runs_per_side']:13}   {_round(row['difference']):>40}   "
+        f"{_round(row['low'])} to {_round(row['high'])}"
+        for row in noise["detectable"]
+    ]
+    if noise["margin"] is not None:
+        count = noise["runs_per_side_for_margin"]
+        lines += [
+            "",
+            f"{count or 'more than 10,000'} runs per side show a difference of {noise['margin']:g}.",
+        ]
+    if noise["optimistic"]:
+        lines += [
+            "",
+            "The best value of a run is optimistic: evaluations that vary more have a better best one.",
+        ]
+    return "\n".join(lines)
+
+
+def require_equal_steps(runs: Sequence[ExternalRun]) -> None:
+    """Raise InvalidConfig if two runs ended at different steps, as far as the files give steps."""
+    with_steps = [run for run in runs if run.steps]
+    for run in with_steps:
+        if run.steps[-1] != with_steps[0].steps[-1]:
+            raise InvalidConfig(
+                f"{run.place}: ends at step {run.steps[-1]:,}, and {with_steps[0].place} at step "
+                f"{with_steps[0].steps[-1]:,}: compare runs of equal length, or cut the longer ones"
+            )
+
+
+def _round(value: float) -> str:
+    """Three significant digits."""
+    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"

@@ -1,0 +1,353 @@
+"""Read runs trained elsewhere from CSV, JSONL, Parquet, TensorBoard, W&B exports or run directories.
+
+A table has one row per run, or one row per run and step. Columns are known by name: the metric, and where
+present the seed, the step, the run and its status. Whatever is ambiguous is an error with its place: a number
+that is not finite, a seed or a step given twice, runs of unequal length.
+"""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyarrow import parquet as pq
+
+from attnlab.errors import InvalidConfig, format_suggestions
+from attnlab.store import run_directories
+from attnlab.store.run_schema import LOST_STATUSES
+
+Status = Literal["done", "diverged", "missing"]
+STEP_COLUMNS = ("step", "_step", "global_step", "trainer/global_step", "iteration", "iter")
+RUN_COLUMNS = ("run", "run_id", "id", "name")
+STATUS_COLUMNS = ("status", "state")
+STATUS_BY_WORD: dict[str, Status] = {
+    **dict.fromkeys(("done", "finished", "completed", "success"), "done"),
+    **dict.fromkeys(("diverged", "nan"), "diverged"),
+    **dict.fromkeys(("missing", "lost", "crashed", "failed", "killed", "running"), "missing"),
+}
+SEED_IN_NAME = re.compile(r"(?:^|[^a-zA-Z])seed[=_-]?(\d+)$")  # of a run whose table has no seeds
+REDUCTIONS = "last, min, max, or mean:k (the mean of the last k values)"
+
+
+@dataclass(frozen=True)
+class ExternalRun:
+    """One run of another program.
+
+    Attributes:
+        place: file and row, or folder, for messages.
+        seed: None if the file does not give one.
+        steps: Steps of the values; empty where the file has one value per run.
+        values: Values of the metric, in the order of the steps; empty if the run diverged or is missing.
+    """
+
+    place: str
+    arm: str | None
+    seed: str | None
+    status: Status
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def reduce(self, how: str) -> float:
+        """One number per run: the last value, the mean of the last k (`mean:k`), the min or the max."""
+        if how == "last":
+            return self.values[-1]
+        if how in ("min", "max"):
+            return min(self.values) if how == "min" else max(self.values)
+        count = parse_mean_count(how)
+        if len(self.values) < count:
+            raise InvalidConfig(
+                f"{self.place}: --reduce {how} needs {count} values, this run has {len(self.values)}"
+            )
+        return math.fsum(self.values[-count:]) / count
+
+
+def parse_mean_count(how: str) -> int:
+    """The k of `mean:k`.
+
+    Raises:
+        InvalidConfig: the text is neither that nor another reduction.
+    """
+    match = re.fullmatch(r"mean:([1-9]\d*)", how)
+    if match is None:
+        raise InvalidConfig(f"--reduce {how}: must be {REDUCTIONS}")
+    return int(match[1])
+
+
+def validate_reduction(how: str) -> str:
+    """The reduction, if it is one; else InvalidConfig."""
+    if how not in ("last", "min", "max"):
+        parse_mean_count(how)
+    return how
+
+
+def read_runs(path: Path, metric: str, arm_column: str | None = None) -> list[ExternalRun]:
+    """Read the runs of a file or folder.
+
+    Args:
+        metric: Column, TensorBoard tag or metric of attnlab.
+        arm_column: Column whose values are the arms; None if the file holds one arm.
+
+    Raises:
+        InvalidConfig: the file cannot be read, lacks the metric or is ambiguous; with the place.
+    """
+    if not path.exists():
+        raise InvalidConfig(f"{path}: no such file or folder")
+    if path.is_dir():
+        if arm_column is not None:
+            raise InvalidConfig(f"{path}: --arm-column names a column of a table, and this is a folder")
+        runs = _read_folder(path, metric)
+    else:
+        readers: dict[str, Callable[[Path], Iterator[_Row]]] = {
+            ".csv": _read_csv, ".jsonl": _read_jsonl, ".ndjson": _read_jsonl, ".parquet": _read_parquet,
+        }  # fmt: skip
+        reader = readers.get(path.suffix.lower())
+        if reader is None:
+            raise InvalidConfig(
+                f"{path}: cannot read {path.suffix or 'a file without a suffix'}: give a .csv, .jsonl or "
+                ".parquet file, a TensorBoard folder, or a folder of run directories"
+            )
+        rows = list(reader(path))
+        if not rows:
+            raise InvalidConfig(f"{path}: has no rows")
+        runs = _build_runs(path, rows, metric, arm_column)
+    _require_unique_seeds(runs)
+    return runs
+
+
+@dataclass(frozen=True)
+class _Row:
+    place: str
+    cells: dict[str, Any]
+
+
+def _read_csv(path: Path) -> Iterator[_Row]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file)
+            header = next(reader, [])
+            if repeated := sorted({name for name in header if header.count(name) > 1}):
+                raise InvalidConfig(f"{path}:1: the column {repeated[0]} is there twice")
+            for cells in reader:
+                if not cells:
+                    continue
+                if len(cells) != len(header):
+                    raise InvalidConfig(
+                        f"{path}:{reader.line_num}: {len(cells)} cells in a table of {len(header)} columns"
+                    )
+                yield _Row(f"{path}:{reader.line_num}", dict(zip(header, cells, strict=True)))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InvalidConfig(f"{path}: {error}") from error
+
+
+def _read_jsonl(path: Path) -> Iterator[_Row]:
+    try:
+        for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
+            if not line.strip():
+                continue
+            try:
+                cells = json.loads(line)
+            except ValueError as error:
+                raise InvalidConfig(f"{path}:{number}: not JSON: {error}") from error
+            if not isinstance(cells, dict):
+                raise InvalidConfig(f"{path}:{number}: not an object with a name for each value")
+            yield _Row(f"{path}:{number}", cells)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{path}: {error}") from error
+
+
+def _read_parquet(path: Path) -> Iterator[_Row]:
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidConfig(f"{path}: {' '.join(str(error).split())}") from error
+    for number, cells in enumerate(table.to_pylist(), 1):
+        yield _Row(f"{path}: row {number}", cells)
+
+
+def _build_runs(path: Path, rows: Sequence[_Row], metric: str, arm_column: str | None) -> list[ExternalRun]:
+    """Build runs from the rows of a table."""
+    columns = list(dict.fromkeys(name for row in rows for name in row.cells))
+    if arm_column is not None and arm_column not in columns:
+        raise InvalidConfig(
+            f"{path}: no column {arm_column} (--arm-column){format_suggestions(arm_column, columns)}"
+        )
+    step_column = _find_column(columns, STEP_COLUMNS)
+    if metric not in columns:
+        by_run = {
+            name.removesuffix(f" - {metric}"): name for name in columns if name.endswith(f" - {metric}")
+        }
+        if not by_run:
+            raise InvalidConfig(f"{path}: no column {metric} (--metric){format_suggestions(metric, columns)}")
+        if step_column is None or arm_column is not None:
+            raise InvalidConfig(
+                f"{path}: columns per run, as W&B exports them, need a column Step and no arms"
+            )
+        return [_read_wandb_column(path, rows, step_column, run, name) for run, name in by_run.items()]
+    seed_column, run_column = _find_column(columns, ("seed",)), _find_column(columns, RUN_COLUMNS)
+    status_column = _find_column(columns, STATUS_COLUMNS)
+
+    def get_text(row: _Row, column: str | None) -> str | None:
+        cell = row.cells.get(column) if column else None
+        return None if cell in (None, "") else str(cell).strip()
+
+    groups: dict[tuple[str | None, ...], list[_Row]] = {}
+    for number, row in enumerate(rows):
+        arm, seed, run = get_text(row, arm_column), get_text(row, seed_column), get_text(row, run_column)
+        if arm_column is not None and arm is None:
+            raise InvalidConfig(f"{row.place}: no arm in the column {arm_column}")
+        seed = seed or _find_seed(run)
+        key = (arm, seed, run) if step_column else (arm, seed, str(number))  # without steps, a row is a run
+        groups.setdefault(key, []).append(row)
+    runs = []
+    for (arm, seed, _), group in groups.items():
+        place = group[0].place
+        words = {word for row in group if (word := get_text(row, status_column))}
+        statuses = {_parse_status(place, word) for word in words} or {"done"}
+        status: Status = next(s for s in ("diverged", "missing", "done") if s in statuses)
+        if status != "done":
+            runs.append(ExternalRun(place, arm, seed, status, (), ()))
+            continue
+        steps, values = list[int](), list[float]()
+        for row in group:
+            cell = row.cells.get(metric)
+            if step_column is not None and cell in (None, ""):
+                continue  # loggers write a row for each of their metrics
+            values.append(_parse_number(row.place, metric, cell))
+            if step_column is not None:
+                steps.append(_parse_step(row.place, step_column, row.cells.get(step_column)))
+        if not values:
+            raise InvalidConfig(f"{place}: a run without any value of {metric}")
+        runs.append(_order_run(place, arm, seed, steps, values))
+    return runs
+
+
+def _read_wandb_column(
+    path: Path, rows: Sequence[_Row], step_column: str, run: str, column: str
+) -> ExternalRun:
+    """One run of a chart exported by W&B: steps in one column, each run in a column of its own."""
+    known = [row for row in rows if row.cells.get(column) not in (None, "")]
+    if not known:
+        raise InvalidConfig(f"{path}: the column {column} has no values")
+    steps = [_parse_step(row.place, step_column, row.cells.get(step_column)) for row in known]
+    values = [_parse_number(row.place, column, row.cells[column]) for row in known]
+    return _order_run(f"{path}: {run}", None, _find_seed(run), steps, values)
+
+
+def _order_run(
+    place: str, arm: str | None, seed: str | None, steps: Sequence[int], values: Sequence[float]
+) -> ExternalRun:
+    """A finished run, its values in the order of the steps."""
+    if repeated := [
+        step for step, following in zip(sorted(steps), sorted(steps)[1:], strict=False) if step == following
+    ]:
+        raise InvalidConfig(
+            f"{place}: step {repeated[0]} is there twice: add a column `seed` or `run` that tells runs apart"
+        )
+    order = sorted(range(len(steps)), key=steps.__getitem__) if steps else range(len(values))
+    return ExternalRun(
+        place, arm, seed, "done", tuple(sorted(steps)), tuple(values[index] for index in order)
+    )
+
+
+def _read_folder(path: Path, metric: str) -> list[ExternalRun]:
+    """Read a folder of attnlab's run directories, or of TensorBoard event files."""
+    folders = [path, *sorted(child for child in path.rglob("*") if child.is_dir())]
+    run_folders = [folder for folder in folders if (folder / "run.json").is_file()]
+    if run_folders:
+        return [_read_run_directory(folder, metric) for folder in run_folders]
+    event_folders = [folder for folder in folders if any(folder.glob("events.out.tfevents.*"))]
+    if event_folders:
+        return [_read_tensorboard(folder, path, metric) for folder in event_folders]
+    raise InvalidConfig(f"{path}: holds neither run directories of attnlab nor event files of TensorBoard")
+
+
+def _read_run_directory(folder: Path, metric: str) -> ExternalRun:
+    result = run_directories.load_run_result(folder)
+    if result is None:
+        raise InvalidConfig(f"{folder}: {run_directories.describe_result_fault(folder)}")
+    seed = None if result.seed is None else str(result.seed)
+    if not result.is_done:
+        status: Status = "missing" if result.status in LOST_STATUSES else "diverged"
+        return ExternalRun(str(folder), None, seed, status, (), ())
+    if metric not in result.metrics:
+        raise InvalidConfig(f"{folder}: no metric {metric}{format_suggestions(metric, result.metrics)}")
+    curve = list[dict[str, Any]]()
+    if (folder / "curves.parquet").is_file():
+        points = pq.read_table(folder / "curves.parquet").to_pylist()
+        curve = [point for point in points if point["name"] == metric]
+    steps = [point["step"] for point in curve]
+    # the last evaluation of a curve may be on fewer windows than the final one
+    values = [*(point["value"] for point in curve[:-1]), float(result.metrics[metric])]
+    return _order_run(str(folder), None, seed, steps, values)
+
+
+def _read_tensorboard(folder: Path, root: Path, metric: str) -> ExternalRun:
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError as error:
+        raise InvalidConfig(
+            f"{root}: event files need TensorBoard: pip install attnlab[tensorboard]"
+        ) from error
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    tags = events.Tags()["scalars"]
+    if metric not in tags:
+        raise InvalidConfig(f"{folder}: no tag {metric} (--metric){format_suggestions(metric, tags)}")
+    scalars = events.Scalars(metric)
+    values = [_parse_number(f"{folder}: step {event.step}", metric, event.value) for event in scalars]
+    name = folder.name if folder != root else None
+    return _order_run(str(folder), None, _find_seed(name), [event.step for event in scalars], values)
+
+
+def _find_column(columns: Iterable[str], names: Sequence[str]) -> str | None:
+    """The first column with one of these names, in any case."""
+    by_lower = {column.lower(): column for column in columns}
+    return next((by_lower[name] for name in names if name in by_lower), None)
+
+
+def _find_seed(run: str | None) -> str | None:
+    match = SEED_IN_NAME.search(run or "")
+    return match[1] if match else None
+
+
+def _parse_status(place: str, word: str) -> Status:
+    status = STATUS_BY_WORD.get(word.lower())
+    if status is None:
+        raise InvalidConfig(f"{place}: status {word}: unknown{format_suggestions(word, STATUS_BY_WORD)}")
+    return status
+
+
+def _parse_number(place: str, name: str, cell: Any) -> float:
+    if cell in (None, ""):
+        raise InvalidConfig(f"{place}: {name} is empty: give a number, or a status in a column `status`")
+    try:
+        number = float(cell)
+    except (TypeError, ValueError):
+        raise InvalidConfig(f"{place}: {name}={cell} is not a number") from None
+    if not math.isfinite(number):
+        raise InvalidConfig(
+            f"{place}: {name} is {cell}: write diverged into a column `status`, or remove the row"
+        )
+    return number
+
+
+def _parse_step(place: str, name: str, cell: Any) -> int:
+    number = _parse_number(place, name, cell)
+    if number != int(number) or number < 0:
+        raise InvalidConfig(f"{place}: {name}={cell} is not a number of steps")
+    return int(number)
+
+
+def _require_unique_seeds(runs: Sequence[ExternalRun]) -> None:
+    places: dict[tuple[str | None, str], str] = {}
+    for run in runs:
+        if run.seed is not None:
+            earlier = places.setdefault((run.arm, run.seed), run.place)
+            if earlier != run.place:
+                raise InvalidConfig(
+                    f"{run.place}: seed {run.seed} is that of {earlier} too: give each run its own"
+                )

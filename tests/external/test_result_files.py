@@ -1,0 +1,181 @@
+"""Results of other programs: what each format means, and one line for what is ambiguous."""
+
+import json
+import math
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet as pq
+
+from attnlab.errors import InvalidConfig
+from attnlab.external.result_files import read_runs
+from attnlab.store import run_directories
+from attnlab.store.run_schema import Failure, RunResult
+
+
+@pytest.fixture
+def write(tmp_path):
+    def call(text, name="a.csv"):
+        path = tmp_path / name
+        path.write_text(text, "utf-8")
+        return path
+
+    return call
+
+
+def get_pairs(runs):
+    return [(run.seed, run.values) for run in runs]
+
+
+ROWS = [
+    {"seed": 3, "step": 10, "loss": 2.0},
+    {"seed": 3, "step": 20, "loss": 1.5},
+    {"seed": 4, "step": 20, "loss": 1.0},
+]
+RUNS = [("3", (2.0, 1.5)), ("4", (1.0,))]
+
+
+def test_all_tables_mean_the_same(write, tmp_path):
+    csv_text = "seed,step,loss\n" + "".join(f"{row['seed']},{row['step']},{row['loss']}\n" for row in ROWS)
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
+    files = [
+        write(csv_text), tmp_path / "a.parquet",
+        write("\ufeff" + csv_text.replace("\n", "\r\n"), "excel.csv"),
+        write("\n".join(map(json.dumps, ROWS)) + "\n", "a.jsonl"),
+    ]  # fmt: skip
+    for file in files:
+        assert get_pairs(read_runs(file, "loss")) == RUNS
+
+
+def test_a_table_without_steps_has_a_run_per_row(write):
+    path = write("name,seed,loss\nx,1,2.5\ny,2,2.25\n")
+    assert get_pairs(read_runs(path, "loss")) == [("1", (2.5,)), ("2", (2.25,))]
+    assert get_pairs(read_runs(write("loss\n2.5\n2.25\n"), "loss")) == [(None, (2.5,)), (None, (2.25,))]
+
+
+def test_steps_are_sorted_and_sparse_rows_skipped(write):
+    path = write("seed,step,loss,other\n1,20,2,\n1,10,3,\n1,15,,7\n")
+    [run] = read_runs(path, "loss")
+    assert (run.steps, run.values) == ((10, 20), (3.0, 2.0))
+
+
+def test_status_replaces_the_value(write):
+    path = write("seed,loss,State\n1,2.0,finished\n2,nan,diverged\n3,,crashed\n")
+    runs = read_runs(path, "loss")
+    assert [(run.status, run.values) for run in runs] == [("done", (2.0,)), ("diverged", ()), ("missing", ())]
+
+
+def test_arm_column_and_seeds_in_names(write):
+    path = write("arm,run,loss\nbase,base-seed7,2\nnew,new_seed=7,1\nnew,reseed8,1\n")
+    runs = read_runs(path, "loss", "arm")
+    assert [(run.arm, run.seed) for run in runs] == [("base", "7"), ("new", "7"), ("new", None)]
+
+
+def test_wandb_chart_export(write):
+    path = write(
+        '"Step","a-seed1 - val/loss","a-seed1 - val/loss__MIN","a-seed2 - val/loss"\n'
+        '"0","4.0","4.0","5.0"\n"100","3.0","3.0",""\n"200","","","2.5"\n'
+    )
+    assert get_pairs(read_runs(path, "val/loss")) == [("1", (4.0, 3.0)), ("2", (5.0, 2.5))]
+
+
+def test_tensorboard_folder(tmp_path):
+    pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    for seed in (0, 1):
+        with SummaryWriter(str(tmp_path / f"run_seed{seed}")) as writer:
+            for step in range(3):
+                writer.add_scalar("loss/val", 2.0 - seed - step / 4, step)
+    assert get_pairs(read_runs(tmp_path, "loss/val")) == [("0", (2.0, 1.75, 1.5)), ("1", (1.0, 0.75, 0.5))]
+    with pytest.raises(InvalidConfig, match=r"no tag loss/va .*nearest: loss/val"):
+        read_runs(tmp_path, "loss/va")
+
+
+def test_run_directories(tmp_path):
+    config, loss = {"seed": 1}, {"val/loss": 2.0}
+    crash = Failure(message="x")
+    for id, fields in {
+        "a": {"status": "done", "metrics": loss},
+        "b": {"status": "diverged", "failure": crash},
+        "c": {"status": "killed", "failure": crash},
+    }.items():
+        (tmp_path / id).mkdir()
+        seed = ord(id)
+        run_directories.write_run_result(tmp_path / id, RunResult(id=id, seed=seed, config=config, **fields))
+    runs = read_runs(tmp_path, "val/loss")
+    assert [(run.seed, run.status, run.values) for run in runs] == [
+        ("97", "done", (2.0,)), ("98", "diverged", ()), ("99", "missing", ()),
+    ]  # fmt: skip
+    with pytest.raises(InvalidConfig, match=r"no metric val/los \(nearest: val/loss\)"):
+        read_runs(tmp_path, "val/los")
+
+
+def test_reductions(write):
+    [run] = read_runs(write("step,loss\n1,3\n2,1\n3,2\n4,4\n"), "loss")
+    reduced = {how: run.reduce(how) for how in ("last", "min", "max", "mean:1", "mean:3")}
+    assert reduced == {"last": 4, "min": 1, "max": 4, "mean:1": 4, "mean:3": pytest.approx(7 / 3)}
+    for how in ("mean:5", "mean:0", "best", "mean:"):
+        with pytest.raises(InvalidConfig, match="--reduce"):
+            run.reduce(how)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed,loss\n1,2\n1,3\n", r"a.csv:3: seed 1 is that of .*a.csv:2 too"),
+        ("seed,loss\n1,nan\n", r"a.csv:2: loss is nan: write diverged"),
+        ("seed,loss\n1,inf\n", r"a.csv:2: loss is inf"),
+        ("seed,loss\n1,\n", r"a.csv:2: loss is empty"),
+        ("seed,loss\n1,2\n2,abc\n", r"a.csv:3: loss=abc is not a number"),
+        ("seed,loss\n1,2,3\n", r"a.csv:2: 3 cells in a table of 2 columns"),
+        ("seed,loss,loss\n1,2,3\n", r"a.csv:1: the column loss is there twice"),
+        ("seed,loss\n", r"a.csv: has no rows"),
+        ("", r"a.csv: has no rows"),
+        ("seed,los\n1,2\n", r"no column loss \(--metric\) \(nearest: los\)"),
+        ("step,loss\n1,2\n1,3\n", r"step 1 is there twice: add a column `seed`"),
+        ("step,loss\n1.5,2\n", r"step=1.5 is not a number of steps"),
+        ("step,loss\n-1,2\n", r"step=-1 is not a number of steps"),
+        ("seed,step,loss,x\n1,1,,2\n", r"a run without any value of loss"),
+        ("seed,loss,status\n1,2,done\n2,2,dunno\n", r"a.csv:3: status dunno: unknown"),
+    ],
+)
+def test_ambiguous_tables_are_rejected_with_the_place(write, text, message):
+    with pytest.raises(InvalidConfig, match=message):
+        read_runs(write(text), "loss")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.txt", "1\n", r"a.txt: cannot read .txt: give a .csv"),
+        ("a.jsonl", '{"loss": 1}\n[1]\n', r"a.jsonl:2: not an object"),
+        ("a.jsonl", "{\n", r"a.jsonl:1: not JSON"),
+        ("a.parquet", "no", r"a.parquet: "),
+    ],
+)
+def test_unreadable_files_are_rejected(write, name, text, message):
+    with pytest.raises(InvalidConfig, match=message):
+        read_runs(write(text, name), "loss")
+
+
+def test_missing_paths_and_empty_folders_are_rejected(tmp_path):
+    with pytest.raises(InvalidConfig, match="no such file or folder"):
+        read_runs(tmp_path / "none.csv", "loss")
+    with pytest.raises(InvalidConfig, match="holds neither run directories of attnlab nor event files"):
+        read_runs(tmp_path, "loss")
+    with pytest.raises(InvalidConfig, match="--arm-column names a column of a table"):
+        read_runs(tmp_path, "loss", "arm")
+
+
+def test_arm_column_must_exist_and_be_filled(write):
+    with pytest.raises(InvalidConfig, match=r"no column arms \(--arm-column\) \(nearest: arm\)"):
+        read_runs(write("arm,loss\na,1\n"), "loss", "arms")
+    with pytest.raises(InvalidConfig, match=r"a.csv:3: no arm in the column arm"):
+        read_runs(write("arm,loss\na,1\n,2\n"), "loss", "arm")
+
+
+def test_values_are_read_exactly(write):
+    values = [0.1, 1e-300, math.pi, 2**-1074]
+    path = write("loss\n" + "".join(f"{value!r}\n" for value in values))
+    assert [run.values[0] for run in read_runs(path, "loss")] == values
