@@ -249,7 +249,7 @@ def classify(command: Command) -> str:
         return "planned"
     if verb in PARSED_ONLY:
         return "parsed"
-    if verb == "judge" and "--noise" in words:
+    if verb == "judge" and ("--noise" in words or "a.csv" in words):
         return "run"
     if verb in ("plan", "status", "ladder", "compare", "judge", "noise") or "--now" in words:
         return "trained"

@@ -216,7 +216,10 @@ def test_every_quick_command_runs(tmp_path):
 def write_assumed_files(folder: Path) -> None:
     """Write the files that the pages assume: texts, a user config, a folder of reports."""
     (folder / "book.txt").write_text(TEXT)
-    (folder / "base.csv").write_text("seed,val_loss\n1,3.28\n2,3.29\n3,3.27\n")
+    for name, shift in (("base", 0.0), ("a", 0.0), ("b", -0.1)):
+        losses = [3.28 + shift, 3.29 + shift, 3.27 + shift / 2]
+        rows = "".join(f"{seed},{loss}\n" for seed, loss in enumerate(losses))
+        (folder / f"{name}.csv").write_text(f"seed,val_loss\n{rows}")
     for name in ("a", "b"):
         (folder / "texts" / name).mkdir(parents=True)
         (folder / "texts" / name / f"{name}.txt").write_text(TEXT)

@@ -38,7 +38,7 @@ WITHOUT_REFERENCE = {
     "local_global_ratio",
     *("gated_memories", "s3_products", "mixers_by_task"),
     *("offset_and_convolution", "mha_to_mla", "llama_parts"),
-    *("flip_flop_positions", "multi_token_induction", "hyper_connections"),
+    *("flip_flop_positions", "hyper_connections"),
 }
 
 

@@ -167,13 +167,17 @@ VERBS = {
     "judge": Verb(
         "attnlab.cli.verbs.judge:main",
         "test whether B is better than A; verdict as JSON and as exit status, for automated search",
-        "A B [--metric NAME] [--margin M] [--budget B] [OVERRIDE ...] | --noise FILE --metric NAME",
-        ('"heads=mha" "heads=gqa position=rope"', "heads=mha mine.yaml --margin 0.02 --budget parameters"),
+        "A B [--metric NAME] [--margin M] [--budget B] [OVERRIDE ...] | FILE FILE ... | --noise FILE ...",
+        (
+            '"heads=mha" "heads=gqa position=rope"',
+            "a.csv b.csv --metric val_loss --lower-is-better --margin 0.01",
+        ),
         flags.add_judge_flags,
         details="A and B are overrides or yaml files of a run config. Better means better by more than the "
-        "margin. More\nseeds are trained while the claim is inconclusive. Exit status: 0 better, 3 not "
-        "better, 4 inconclusive,\n5 not comparable, 2 invalid input, 1 a run failed and no decision. --noise "
-        "reads CSV, JSONL, Parquet, a\nTensorBoard folder, a CSV that W&B exported, or run directories.",
+        "margin. More\nseeds are trained while the claim is inconclusive. Two existing files or folders are "
+        "runs that were trained\nelsewhere: CSV, JSONL, Parquet, a TensorBoard folder, a CSV that W&B "
+        "exported, or run directories.\nExit status: 0 better, 3 not better, 4 inconclusive, 5 not "
+        "comparable, 2 invalid input, 1 a run\nfailed and no decision.",
     ),
     "clean": Verb(
         "attnlab.cli.verbs.clean:main",

@@ -145,12 +145,28 @@ def add_judge_flags(parser: VerbParser) -> None:
         "--noise",
         metavar="FILE",
         help=(
-            "in place of A and B: runs of one configuration that were trained elsewhere; prints the smallest "
-            "difference that numbers of runs can show"
+            "in place of A and B: a file with runs of one configuration; prints the smallest difference that "
+            "numbers of runs can show"
         ),
     )
     parser.add_argument(
         "--reduce",
         metavar="HOW",
-        help="with --noise, one number per run: last (default), mean:k (of the last k values), min or max",
+        help="with files, one number per run: last (default), mean:k (of the last k values), min or max",
+    )
+    parser.add_argument(
+        "--arm-column", metavar="NAME", help="column of one file that holds both arms, A first"
+    )
+    parser.add_argument(
+        "--design",
+        choices=("anytime", "fixed"),
+        help="with files: fixed if the number of runs was set before the first one (default anytime)",
+    )
+    direction = parser.add_mutually_exclusive_group()
+    direction.add_argument("--lower-is-better", action="store_true", help="with files, as for a loss")
+    direction.add_argument("--higher-is-better", action="store_true", help="with files, as for an accuracy")
+    parser.add_argument(
+        "--same-unit",
+        action="store_true",
+        help="with files: accept sides that differ by a factor between usual units",
     )

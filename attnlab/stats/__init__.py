@@ -45,6 +45,7 @@ from attnlab.stats.factorial import (
     decompose_variance,
     find_balanced_subset,
 )
+from attnlab.stats.group_differences import GroupDifferences
 from attnlab.stats.paired_tests import (
     ComputeEquivalent,
     MarginTest,
@@ -112,6 +113,7 @@ __all__ = [
     "Evidence",
     "ExactEvidence",
     "FixedSample",
+    "GroupDifferences",
     "GroupSequential",
     "MarginTest",
     "OptionMeans",

@@ -97,16 +97,22 @@ def test_command_prints_json_and_a_table(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--noise", "FILE"], "--noise needs --metric"),
+        (["--noise", "FILE"], "--metric is missing"),
         (["heads=gqa", "--noise", "FILE", "--metric", "loss"], "remove heads=gqa"),
-        (["--noise", "FILE", "--metric", "loss", "--budget", "flops"], "remove --budget flops"),
+        (
+            ["--noise", "FILE", "--metric", "loss", "--budget", "flops"],
+            "--budget: runs that were trained elsewhere",
+        ),
         (
             ["--noise", "FILE", "--metric", "loss", "--margin", "5%"],
-            "--margin 5%: with --noise, give a positive",
+            "--margin 5%: for files, give a positive",
         ),
         (["--noise", "FILE", "--metric", "loss", "--margin", "-1"], "--margin -1"),
         (["--noise", "FILE", "--metric", "loss", "--reduce", "best"], "--reduce best: must be last, min"),
-        (["heads=mha", "heads=gqa", "--reduce", "min"], "--reduce: only with --noise"),
+        (
+            ["heads=mha", "heads=gqa", "--reduce", "min"],
+            "--reduce: only for runs that were trained elsewhere",
+        ),
     ],
 )
 def test_invalid_commands_are_rejected_in_one_line(tmp_path, capsys, words, message):

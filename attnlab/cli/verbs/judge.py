@@ -7,7 +7,6 @@ analyses.
 
 import argparse
 import json
-import math
 import re
 import shlex
 import sys
@@ -50,10 +49,14 @@ COST_KEYS = ("parameters", "flops_per_token", "kv_bytes_per_token", "tokens", "l
 
 def main(options: argparse.Namespace) -> int:
     """Print the verdict, or the noise of runs that were trained elsewhere; return the exit status."""
-    if options.noise is not None:
-        return print_noise_floor(options)
-    if options.reduce is not None:
-        raise InvalidConfig("--reduce: only with --noise FILE")
+    if options.noise is not None or is_file_comparison(options):
+        from attnlab.cli.verbs import judge_files  # late: pyarrow
+
+        return judge_files.main(options)
+    if unused := [flag for flag, value in list_file_flags(options).items() if value]:
+        raise InvalidConfig(
+            f"{unused[0]}: only for runs that were trained elsewhere, as in judge a.csv b.csv"
+        )
     start_time = time.time()
     flags = extract_hydra_flags(options)
     experiment, rest = build_judge_experiment(options, list_config_dirs(flags))
@@ -78,37 +81,37 @@ def main(options: argparse.Namespace) -> int:
     return status if status and exit_status == EXIT_BY_VERDICT[Verdict.NO_RESULT][0] else exit_status
 
 
-def print_noise_floor(options: argparse.Namespace) -> int:
-    """Print as JSON what differences runs of one configuration can show; the text goes to stderr."""
-    from attnlab.external import noise_floor, result_files  # late: pyarrow
+def list_file_flags(options: argparse.Namespace) -> dict[str, Any]:
+    """The flags for runs that were trained elsewhere, with their values."""
+    return {
+        f"--{name.replace('_', '-')}": getattr(options, name)
+        for name in ("reduce", "arm_column", "design", "lower_is_better", "higher_is_better", "same_unit")
+    }
 
-    if options.words or options.budget is not None:
+
+def is_file_comparison(options: argparse.Namespace) -> bool:
+    """Whether A and B are files or folders of runs, rather than overrides.
+
+    Raises:
+        InvalidConfig: one is and the other is not, or a path does not exist.
+    """
+    words = options.words[: 1 if options.arm_column is not None else 2]
+    kinds = {word: _is_result_path(word) for word in words}
+    if len({*kinds.values()}) > 1:
+        override = next(word for word, is_path in kinds.items() if not is_path)
         raise InvalidConfig(
-            f"--noise reads a file: remove {' '.join([*options.words, *_name_budget(options)])}"
+            f"{override}: the other side is a file of runs that were trained elsewhere: give two files, or "
+            "two configs"
         )
-    if options.metric is None:
-        raise InvalidConfig("--noise needs --metric NAME, a column or tag of the file")
-    margin = None if options.margin is None else _read_margin(options.margin)
-    how = result_files.validate_reduction(options.reduce or "last")
-    runs = result_files.read_runs(Path(options.noise), options.metric)
-    noise = noise_floor.measure_noise_floor(runs, options.metric, how, margin)
-    print(noise_floor.format_noise_floor(noise), file=sys.stderr)
-    print(json.dumps(noise, indent=1, ensure_ascii=False), flush=True)
-    return 0
+    return bool(words) and all(kinds.values())
 
 
-def _name_budget(options: argparse.Namespace) -> list[str]:
-    return [] if options.budget is None else [f"--budget {options.budget}"]
-
-
-def _read_margin(text: str) -> float:
-    try:
-        margin = float(text)
-    except ValueError:
-        margin = math.nan
-    if not 0 < margin < math.inf:
-        raise InvalidConfig(f"--margin {text}: with --noise, give a positive number in the metric's unit")
-    return margin
+def _is_result_path(word: str) -> bool:
+    """Whether a word is a path of runs: an existing one, or one with a suffix that is no config's."""
+    path = Path(word)
+    if path.suffix in (".yaml", ".yml") or ("=" in word and not path.exists()):
+        return False
+    return path.exists() or path.suffix in (".csv", ".jsonl", ".ndjson", ".parquet") or "/" in word
 
 
 def build_judge_experiment(

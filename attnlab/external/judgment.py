@@ -1,0 +1,248 @@
+"""Judge two sets of runs that were trained elsewhere: is B better than A by more than the margin?
+
+Runs are paired by seed where both sides have the same seeds, else the groups are compared by Welch's t. If a
+run diverged, the order of the runs decides: it is worse than every other run.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attnlab import stats
+from attnlab.errors import InvalidConfig
+from attnlab.external.noise_floor import require_equal_steps
+from attnlab.external.result_files import ExternalRun
+
+DESIGNS = ("anytime", "fixed")
+ALPHA, POWER = 0.05, 0.8
+UNIT_FACTORS = {  # ratio of the medians of both sides -> what it would mean
+    1 / math.log(2): "nats on one side and bits on the other",
+    100.0: "fractions on one side and percent on the other",
+    1000.0: "units that differ by 1,000",
+}
+UNIT_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class Judgment:
+    """The claim "B is better than A by more than the margin", its decision and what it rests on.
+
+    Attributes:
+        decision: Of B - A, with an interval at 95%.
+        values: Value of each run of A and of B, reduced to one number; infinite if it diverged.
+        seeds: Seeds of these runs, or None.
+        paired: Whether the runs were compared seed by seed.
+        pairing: A sentence that says which, and why.
+        gain: How many times fewer seeds pairing needs; None if unpaired or unknown.
+        basis: "t" or "ranks".
+        missing: Runs of A and of B that were lost, and count for neither side.
+        required_runs: Runs per side for 80% power at the observed effect; None if unknown or over 10,000.
+    """
+
+    decision: stats.Decision
+    values: tuple[list[float], list[float]]
+    seeds: tuple[list[str | None], list[str | None]]
+    paired: bool
+    pairing: str
+    gain: float | None
+    basis: str
+    design: str
+    missing: tuple[int, int]
+    required_runs: int | None
+
+    def count_diverged(self) -> tuple[int, int]:
+        """Runs of A and of B that diverged."""
+        first, second = ([math.isinf(value) for value in side].count(True) for side in self.values)
+        return first, second
+
+
+def judge_runs(
+    a: Sequence[ExternalRun],
+    b: Sequence[ExternalRun],
+    *,
+    margin: float,
+    lower_is_better: bool,
+    how: str = "last",
+    design: str = "anytime",
+    same_unit: bool = False,
+) -> Judgment:
+    """Decide whether B is better than A by more than the margin.
+
+    Args:
+        how: Reduction of each run to one number (`ExternalRun.reduce`).
+        design: "fixed" if the number of runs was set before the first one, else "anytime": the interval holds
+            however often, and why ever, runs were added.
+        same_unit: Whether to accept sides whose values differ by a factor between usual units.
+
+    Raises:
+        InvalidConfig: fewer than two runs on a side, runs of unequal length, or other units.
+    """
+    sides = [[run for run in side if run.status != "missing"] for side in (a, b)]
+    for name, side in zip("AB", sides, strict=True):
+        finished = sum(run.status == "done" for run in side)
+        if finished < 2:
+            raise InvalidConfig(
+                f"{name}: {finished} finished {'run' if finished == 1 else 'runs'}: a comparison takes two "
+                "or more on each side, as one run does not show the noise"
+            )
+    require_equal_steps([run for side in sides for run in side if run.status == "done"])
+    worst = math.inf if lower_is_better else -math.inf
+    values = [[run.reduce(how) if run.status == "done" else worst for run in side] for side in sides]
+    if not same_unit:
+        _require_same_unit(values)
+    seeds = [[run.seed for run in side] for side in sides]
+    paired, pairing = _explain_pairing(seeds)
+    diverged = any(math.isinf(value) for side in values for value in side)
+    anytime = design == "anytime"
+    evidence: stats.Evidence
+    differences, gain = list[float](), None
+    if paired:
+        by_seed = [
+            dict(zip(side_seeds, side, strict=True)) for side_seeds, side in zip(seeds, values, strict=True)
+        ]
+        differences = [_subtract(by_seed[1][seed], by_seed[0][seed]) for seed in seeds[0]]
+        if not diverged and not stats.PairedDifferences(differences).tied:
+            gain = stats.measure_pairing_gain(values[0], [by_seed[1][seed] for seed in seeds[0]]).gain
+    elif diverged:  # runs of a side are exchangeable, so any pairing is valid
+        differences = [_subtract(ours, theirs) for theirs, ours in zip(*values, strict=False)]
+        pairing = f"{pairing}; a run diverged, so runs are compared in the order of the files"
+    if diverged:
+        evidence = stats.RankDifferences(differences)
+    elif paired:
+        rule = stats.AnytimeValid() if anytime else stats.FIXED_SAMPLE
+        evidence = stats.PairedDifferences(differences, rule)
+    else:
+        evidence = stats.GroupDifferences(values[1], values[0], anytime)
+    region = (-math.inf, -margin) if lower_is_better else (margin, math.inf)
+    [decision] = stats.decide_claims([stats.ClaimTest(evidence, region)], ALPHA)
+    return Judgment(
+        decision, (values[0], values[1]), (seeds[0], seeds[1]), paired, pairing, gain,
+        "ranks" if diverged else "t", design,
+        (len(a) - len(sides[0]), len(b) - len(sides[1])),
+        _estimate_required_runs(evidence, differences, region),
+    )  # fmt: skip
+
+
+def describe_judgment(judgment: Judgment, metric: str, margin: float, lower_is_better: bool) -> str:
+    """The decision in one sentence."""
+    decision = judgment.decision
+    digits = max(0, 2 - math.floor(math.log10(margin)))
+    interval = (
+        "no interval"
+        if decision.low is None or decision.high is None or decision.low == -decision.high == -math.inf
+        else f"95% CI [{decision.low:+.{digits}f}, {decision.high:+.{digits}f}]"
+    )
+    estimate = "unknown" if decision.estimate is None else f"{decision.estimate:+.{digits}f}"
+    outcome = {True: "SUPPORTED", False: "REFUTED", None: "INCONCLUSIVE"}[decision.holds]
+    counts = " and ".join(str(len(side)) for side in judgment.values)
+    threshold = f"< -{margin:g}" if lower_is_better else f"> {margin:g}"
+    kind = "median " if judgment.basis == "ranks" else ""
+    return (
+        f"B vs A: {kind}difference of {metric} {estimate}, {interval}, claim {threshold}: {outcome}; "
+        f"{counts} runs, {'paired by seed' if judgment.paired else 'unpaired'}"
+    )
+
+
+def summarize_judgment(
+    judgment: Judgment, metric: str, margin: float, lower_is_better: bool
+) -> dict[str, Any]:
+    """The decision as plain JSON, without the exit status."""
+    decision, diverged_counts = judgment.decision, judgment.count_diverged()
+    return {
+        "sentence": describe_judgment(judgment, metric, margin, lower_is_better),
+        "metric": metric,
+        "direction": "lower" if lower_is_better else "higher",
+        "margin": margin,
+        "estimate": decision.estimate,  # B − A
+        "interval": {
+            "low": _keep_finite(decision.low), "high": _keep_finite(decision.high), "level": decision.level,
+        },
+        "design": judgment.design,
+        "basis": judgment.basis,
+        "paired": judgment.paired,
+        "pairing": judgment.pairing,
+        "pairing_gain": judgment.gain,
+        "exploratory": True,  # nothing was declared before the runs existed
+        "required_runs_per_side": judgment.required_runs,
+        **{
+            name: {
+                "runs": len(side),
+                "diverged": diverged,
+                "missing": missing,
+                "mean": None if diverged else statistics.mean(side),
+                "sd": None if diverged else statistics.stdev(side),
+                "values": [_keep_finite(value) for value in side],
+                "seeds": seeds,
+            }
+            for name, side, seeds, diverged, missing in zip(
+                "ab", judgment.values, judgment.seeds, diverged_counts, judgment.missing, strict=True
+            )
+        },
+    }  # fmt: skip
+
+
+def split_by_arm(runs: Sequence[ExternalRun], path: str, arm_column: str) -> list[list[ExternalRun]]:
+    """The runs of the two arms of a file, in the order in which the arms appear.
+
+    Raises:
+        InvalidConfig: the file has another number of arms.
+    """
+    arms = list(dict.fromkeys(run.arm for run in runs))
+    if len(arms) != 2:
+        raise InvalidConfig(
+            f"{path}: {len(arms)} arms in the column {arm_column} ({', '.join(map(str, arms))}): a "
+            "comparison takes two, A first"
+        )
+    return [[run for run in runs if run.arm == arm] for arm in arms]
+
+
+def _subtract(ours: float, theirs: float) -> float:
+    """Difference, NaN if both runs diverged."""
+    return math.nan if math.isinf(ours) and math.isinf(theirs) else ours - theirs
+
+
+def _explain_pairing(seeds: Sequence[Sequence[str | None]]) -> tuple[bool, str]:
+    first, second = map(set, seeds)
+    if None in first | second:
+        return False, "unpaired: not every run has a seed"
+    if first == second:
+        return True, f"paired by {len(first)} seeds, which both sides have"
+    alone = sorted(str(seed) for seed in first ^ second)
+    listed = ", ".join(alone[:5]) + (", ..." if len(alone) > 5 else "")
+    return False, f"unpaired: one side alone has {'seed' if len(alone) == 1 else 'seeds'} {listed}"
+
+
+def _require_same_unit(values: Sequence[Sequence[float]]) -> None:
+    """Raise InvalidConfig if the sides differ by a factor between usual units."""
+    medians = [statistics.median(value for value in side if math.isfinite(value)) for side in values]
+    if min(medians) <= 0:
+        return
+    ratio = max(medians) / min(medians)
+    for factor, meaning in UNIT_FACTORS.items():
+        if abs(ratio / factor - 1) < UNIT_TOLERANCE:
+            raise InvalidConfig(
+                f"the medians of A and B are {medians[0]:.6g} and {medians[1]:.6g}, which looks like "
+                f"{meaning}: convert one side, or add --same-unit if they have one unit"
+            )
+
+
+def _estimate_required_runs(
+    evidence: stats.Evidence, differences: Sequence[float], region: tuple[float, float]
+) -> int | None:
+    if isinstance(evidence, stats.GroupDifferences):
+        end = region[1] if math.isfinite(region[1]) else region[0]
+        if evidence.tied or evidence.estimate is None:
+            return None
+        return stats.find_group_seeds_needed(abs(evidence.estimate - end) / evidence.pooled_sd, POWER, ALPHA)
+    estimate = (
+        stats.simulate_seeds_to_decide_median(differences, region, ALPHA / 2)
+        if isinstance(evidence, stats.RankDifferences)
+        else stats.estimate_seeds_to_decide(differences, region, ALPHA / 2)
+    )
+    return estimate.seeds if estimate else None
+
+
+def _keep_finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
