@@ -1,1 +1,1 @@
-"""Results that were trained elsewhere: read files of runs, and judge what they show."""
+"""Results that were trained elsewhere: read files of runs, and judge them."""

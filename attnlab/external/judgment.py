@@ -17,7 +17,7 @@ from attnlab.external.result_files import ExternalRun
 
 DESIGNS = ("anytime", "fixed")
 ALPHA, POWER = 0.05, 0.8
-UNIT_FACTORS = {  # ratio of the medians of both sides -> what it would mean
+UNIT_FACTORS = {  # ratio of the medians of both sides -> the likely units
     1 / math.log(2): "nats on one side and bits on the other",
     100.0: "fractions on one side and percent on the other",
     1000.0: "units that differ by 1,000",
@@ -27,7 +27,7 @@ UNIT_TOLERANCE = 0.02
 
 @dataclass(frozen=True)
 class Judgment:
-    """The claim "B is better than A by more than the margin", its decision and what it rests on.
+    """The claim "B is better than A by more than the margin", with its decision and the evidence.
 
     Attributes:
         decision: Of B - A, with an interval at 95%.
