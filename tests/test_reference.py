@@ -37,7 +37,7 @@ WITHOUT_REFERENCE = {
     *("parity_write_range", "flip_flop_length", "needle_window"),
     "local_global_ratio",
     *("gated_memories", "s3_products", "mixers_by_task"),
-    *("offset_and_convolution", "mha_to_mla", "llama_parts"),
+    *("mha_to_mla", "llama_parts"),
     *("flip_flop_positions", "hyper_connections"),
 }
 
