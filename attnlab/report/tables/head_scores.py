@@ -27,8 +27,10 @@ def _build_head_scores(sweep: SweepResults) -> list[HeadScore]:
     rows: dict[str, list[RunHeadScore]] = {}
     for run in sweep.planned_runs:
         for name, table in run.head_scores.items():
+            chance = run.chance_scores.get(name)
+            chance = None if chance is None else round(chance, 6)  # as the scores, in thousands of rows
             rows.setdefault(name, []).append(
-                RunHeadScore(arm=run.arm, seed=run.seed, values=table, chance=run.chance_scores.get(name))
+                RunHeadScore(arm=run.arm, seed=run.seed, values=table, chance=chance)
             )
     scores = []
     for name in sorted(
