@@ -15,7 +15,6 @@ from attnlab.errors import InvalidConfig
 from attnlab.external.noise_floor import require_equal_steps
 from attnlab.external.result_files import ExternalRun
 
-DESIGNS = ("anytime", "fixed")
 ALPHA, POWER = 0.05, 0.8
 UNIT_FACTORS = {  # ratio of the medians of both sides -> the likely units
     1 / math.log(2): "nats on one side and bits on the other",
@@ -99,20 +98,19 @@ def judge_runs(
     evidence: stats.Evidence
     differences, gain = list[float](), None
     if paired:
-        by_seed = [
-            dict(zip(side_seeds, side, strict=True)) for side_seeds, side in zip(seeds, values, strict=True)
-        ]
-        differences = [_subtract(by_seed[1][seed], by_seed[0][seed]) for seed in seeds[0]]
-        if not diverged and not stats.PairedDifferences(differences).tied:
-            gain = stats.measure_pairing_gain(values[0], [by_seed[1][seed] for seed in seeds[0]]).gain
+        b_by_seed = dict(zip(seeds[1], values[1], strict=True))
+        values[1], seeds[1] = [b_by_seed[seed] for seed in seeds[0]], seeds[0]  # in the order of A
+        differences = [ours - theirs for theirs, ours in zip(*values, strict=True)]  # NaN if both diverged
     elif diverged:  # runs of a side are exchangeable, so any pairing is valid
-        differences = [_subtract(ours, theirs) for theirs, ours in zip(*values, strict=False)]
+        differences = [ours - theirs for theirs, ours in zip(*values, strict=False)]
         pairing = f"{pairing}; a run diverged, so runs are compared in the order of the files"
     if diverged:
         evidence = stats.RankDifferences(differences)
     elif paired:
         rule = stats.AnytimeValid() if anytime else stats.FIXED_SAMPLE
-        evidence = stats.PairedDifferences(differences, rule)
+        evidence = pairs = stats.PairedDifferences(differences, rule)
+        if not pairs.tied:
+            gain = stats.measure_pairing_gain(*values).gain
     else:
         evidence = stats.GroupDifferences(values[1], values[0], anytime)
     region = (-math.inf, -margin) if lower_is_better else (margin, math.inf)
@@ -196,11 +194,6 @@ def split_by_arm(runs: Sequence[ExternalRun], path: str, arm_column: str) -> lis
             "comparison takes two, A first"
         )
     return [[run for run in runs if run.arm == arm] for arm in arms]
-
-
-def _subtract(ours: float, theirs: float) -> float:
-    """Difference, NaN if both runs diverged."""
-    return math.nan if math.isinf(ours) and math.isinf(theirs) else ours - theirs
 
 
 def _explain_pairing(seeds: Sequence[Sequence[str | None]]) -> tuple[bool, str]:

@@ -38,7 +38,7 @@ def measure_noise_floor(
     require_equal_steps(finished)
     values = [run.reduce(how) for run in finished]
     mean, sd = statistics.mean(values), statistics.stdev(values)
-    if sd <= 1e-12 * max(map(abs, values)):
+    if stats.is_rounding_error(sd, values):
         raise InvalidConfig(
             f"--noise: all {len(values)} runs have {metric}={values[0]:g}: they are one run, or rounded "
             "too much"

@@ -78,11 +78,10 @@ def parse_mean_count(how: str) -> int:
     return int(match[1])
 
 
-def validate_reduction(how: str) -> str:
-    """The reduction, if it is one; else InvalidConfig."""
+def validate_reduction(how: str) -> None:
+    """Raise InvalidConfig if the text is no reduction."""
     if how not in ("last", "min", "max"):
         parse_mean_count(how)
-    return how
 
 
 def read_runs(path: Path, metric: str, arm_column: str | None = None) -> list[ExternalRun]:

@@ -36,6 +36,7 @@ from attnlab.stats.evidence import (
     ExactEvidence,
     PairedDifferences,
     compute_region_p_value,
+    is_rounding_error,
 )
 from attnlab.stats.factorial import (
     OptionMeans,
@@ -166,6 +167,7 @@ __all__ = [
     "find_seeds_needed",
     "flag_outliers",
     "is_inside_region",
+    "is_rounding_error",
     "list_stopping_rules",
     "measure_pairing_gain",
     "run_noninferiority_test",

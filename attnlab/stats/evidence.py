@@ -48,6 +48,11 @@ def validate_fraction(value: float, name: str) -> float:
     return value
 
 
+def is_rounding_error(sd: float, values: Sequence[float]) -> bool:
+    """Whether a standard deviation is only the rounding error between equal values, and so no spread."""
+    return sd <= 1e-12 * max(map(abs, values))
+
+
 class IntervalResult:
     """Mixin for results with `low` and `high`: both as a pair, or None where either is unknown."""
 
@@ -81,8 +86,7 @@ class PairedDifferences:
         # `statistics` sums exactly, so equal values have a standard deviation of exactly 0
         self.estimate: float | None = statistics.mean(numbers) if numbers else None
         self.sd: float | None = statistics.stdev(numbers) if self.n > 1 else None
-        # rounding error between equal differences is no spread
-        self.tied = self.sd is not None and self.sd <= 1e-12 * max(map(abs, numbers))
+        self.tied = self.sd is not None and is_rounding_error(self.sd, numbers)
 
     def interval(self, level: float) -> tuple[float, float] | None:
         if self.sd is None or self.estimate is None or self.tied:

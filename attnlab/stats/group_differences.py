@@ -9,7 +9,7 @@ import statistics
 
 from scipy import special
 
-from attnlab.stats.evidence import Values, validate_finite, validate_fraction
+from attnlab.stats.evidence import Values, is_rounding_error, validate_finite, validate_fraction
 from attnlab.stats.stopping_rules import AnytimeValid
 
 _TAILS = (1e-15, 0.5)  # p-values outside are given as the nearer end, or as 1
@@ -33,8 +33,10 @@ class GroupDifferences:
         means = [statistics.mean(group) for group in groups]
         self.estimate: float | None = means[0] - means[1]
         self.sds = statistics.stdev(groups[0]), statistics.stdev(groups[1])
-        largest = max(abs(value) for group in groups for value in group)
-        self.tied = max(self.sds) <= 1e-12 * largest
+        self._errors: list[float] = [
+            sd / math.sqrt(count) for sd, count in zip(self.sds, self.counts, strict=True)
+        ]
+        self.tied = is_rounding_error(max(self.sds), [*groups[0], *groups[1]])
         self.anytime = anytime
 
     @property
@@ -55,25 +57,23 @@ class GroupDifferences:
         return None if self.estimate is None else self._compute_p_value(threshold - self.estimate)
 
     def _compute_half_width(self, tail: float) -> float:
-        errors = [sd / math.sqrt(count) for sd, count in zip(self.sds, self.counts, strict=True)]
         if self.anytime:
             return sum(
                 AnytimeValid().critical_value(count, tail / 2) * error if error else 0.0
-                for error, count in zip(errors, self.counts, strict=True)
+                for error, count in zip(self._errors, self.counts, strict=True)
             )
-        return -float(special.stdtrit(self._compute_df(errors), tail)) * math.hypot(*errors)
+        return -float(special.stdtrit(self._compute_df(), tail)) * math.hypot(*self._errors)
 
-    def _compute_df(self, errors: list[float]) -> float:
+    def _compute_df(self) -> float:
         """Degrees of freedom by Welch and Satterthwaite."""
-        spread = sum(error**4 / (count - 1) for error, count in zip(errors, self.counts, strict=True))
-        return math.hypot(*errors) ** 4 / spread
+        spread = sum(error**4 / (count - 1) for error, count in zip(self._errors, self.counts, strict=True))
+        return math.hypot(*self._errors) ** 4 / spread
 
     def _compute_p_value(self, distance: float) -> float | None:
         if self.tied:
             return None
         if not self.anytime:
-            errors = [sd / math.sqrt(count) for sd, count in zip(self.sds, self.counts, strict=True)]
-            return float(special.stdtr(self._compute_df(errors), -distance / math.hypot(*errors)))
+            return float(special.stdtr(self._compute_df(), -distance / math.hypot(*self._errors)))
         smallest, largest = _TAILS
         if distance <= self._compute_half_width(largest):
             return 1.0

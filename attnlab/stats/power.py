@@ -178,9 +178,7 @@ def simulate_seeds_to_decide(
     inside, ends = _find_deciding_bounds(mean, region)
     signs = [1 if mean >= end else -1 for end in ends]  # bet against a mean on the other side of the end
     bets = [((sign * observed + 1) / 2, (sign * end + 1) / 2) for sign, end in zip(signs, ends, strict=True)]
-    return SeedsToDecide(
-        _simulate_bets(bets, tail, power), None, None, power, "support" if inside else "refute"
-    )
+    return _simulate_bets(bets, inside, tail, power)
 
 
 def simulate_seeds_to_decide_median(
@@ -199,13 +197,13 @@ def simulate_seeds_to_decide_median(
     median = sum(middle) / 2 if math.isfinite(sum(middle)) else middle[0]
     inside, ends = _find_deciding_bounds(median, region)
     bets = [((observed > end if median >= end else observed < end).astype(float), 0.5) for end in ends]
-    return SeedsToDecide(
-        _simulate_bets(bets, tail, power), None, None, power, "support" if inside else "refute"
-    )
+    return _simulate_bets(bets, inside, tail, power)
 
 
-def _simulate_bets(bets: Sequence[tuple[np.ndarray, float]], tail: float, power: float) -> int | None:
-    """Fewest resampled seeds with which all bets, pairs of values in [0, 1] and a mean, reject; else None."""
+def _simulate_bets(
+    bets: Sequence[tuple[np.ndarray, float]], inside: bool, tail: float, power: float
+) -> SeedsToDecide:
+    """The fewest resampled seeds with which all bets, pairs of values in [0, 1] and a mean, reject."""
     [count] = {values.size for values, _ in bets}
     seeds = np.random.default_rng(0).choice(count, (SIMULATED_SWEEPS, MAX_SEEDS))
     is_decided = np.ones(seeds.shape, dtype=bool)
@@ -214,7 +212,8 @@ def _simulate_bets(bets: Sequence[tuple[np.ndarray, float]], tail: float, power:
     undecided_count = int(
         (is_decided.mean(0) < power).sum()
     )  # numbers of seeds with too little power, which are nearly the first ones
-    return undecided_count + 1 if undecided_count < MAX_SEEDS else None
+    count_needed = undecided_count + 1 if undecided_count < MAX_SEEDS else None
+    return SeedsToDecide(count_needed, None, None, power, "support" if inside else "refute")
 
 
 def _find_deciding_bounds(mean: float, region: tuple[float, float]) -> tuple[bool, list[float]]:

@@ -53,10 +53,8 @@ def main(options: argparse.Namespace) -> int:
         from attnlab.cli.verbs import judge_files  # late: pyarrow
 
         return judge_files.main(options)
-    if unused := [flag for flag, value in list_file_flags(options).items() if value]:
-        raise InvalidConfig(
-            f"{unused[0]}: only for runs that were trained elsewhere, as in judge a.csv b.csv"
-        )
+    for flag in list_file_flags(options):
+        raise InvalidConfig(f"{flag}: only for runs that were trained elsewhere, as in judge a.csv b.csv")
     start_time = time.time()
     flags = extract_hydra_flags(options)
     experiment, rest = build_judge_experiment(options, list_config_dirs(flags))
@@ -81,12 +79,10 @@ def main(options: argparse.Namespace) -> int:
     return status if status and exit_status == EXIT_BY_VERDICT[Verdict.NO_RESULT][0] else exit_status
 
 
-def list_file_flags(options: argparse.Namespace) -> dict[str, Any]:
-    """The flags for runs that were trained elsewhere, with their values."""
-    return {
-        f"--{name.replace('_', '-')}": getattr(options, name)
-        for name in ("reduce", "arm_column", "design", "lower_is_better", "higher_is_better", "same_unit")
-    }
+def list_file_flags(options: argparse.Namespace) -> list[str]:
+    """The given flags that are for runs that were trained elsewhere."""
+    names = ("reduce", "arm_column", "design", "lower_is_better", "higher_is_better", "same_unit")
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
 
 
 def is_file_comparison(options: argparse.Namespace) -> bool:

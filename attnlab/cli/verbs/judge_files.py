@@ -6,7 +6,7 @@ import math
 import sys
 from pathlib import Path
 
-from attnlab.cli.verbs.judge import EXIT_BY_VERDICT
+from attnlab.cli.verbs.judge import EXIT_BY_VERDICT, list_file_flags
 from attnlab.errors import InvalidConfig
 from attnlab.external import judgment, noise_floor
 from attnlab.external.result_files import read_runs, validate_reduction
@@ -28,9 +28,9 @@ def main(options: argparse.Namespace) -> int:
 def _print_noise_floor(options: argparse.Namespace) -> int:
     if options.words:
         raise InvalidConfig(f"--noise reads one file: remove {' '.join(options.words)}")
-    for name in ("arm_column", "design", "lower_is_better", "higher_is_better", "same_unit"):
-        if getattr(options, name):
-            raise InvalidConfig(f"--{name.replace('_', '-')}: has no effect with --noise")
+    for flag in list_file_flags(options):
+        if flag != "--reduce":
+            raise InvalidConfig(f"{flag}: has no effect with --noise")
     margin = None if options.margin is None else _read_margin(options.margin)
     runs = read_runs(Path(options.noise), options.metric)
     noise = noise_floor.measure_noise_floor(runs, options.metric, options.reduce or "last", margin)

@@ -226,7 +226,7 @@ def _estimate_required_seeds(
     if not is_inconclusive or decision.level is None or decision.n < 2 or claim.region is None:
         return None
     estimate = claim_decision.basis.estimate_required_seeds(
-        claim, claim_decision.evidence, claim_decision.paired_differences, (1 - decision.level) / 2
+        claim.region, claim_decision.evidence, claim_decision.paired_differences, (1 - decision.level) / 2
     )
     return RequiredSeeds(**asdict(estimate)) if estimate else None
 

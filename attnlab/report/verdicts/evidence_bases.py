@@ -38,9 +38,14 @@ class Basis(ABC):
         """Collect the measurements of a claim; None if there are none."""
 
     def estimate_required_seeds(
-        self, claim: PreregisteredClaim, evidence: Any, differences: Sequence[float], tail: float
+        self, region: tuple[float, float], evidence: Any, differences: Sequence[float], tail: float
     ) -> stats.SeedsToDecide | None:
-        """Estimate the seeds that would decide an inconclusive claim; None if unknown."""
+        """Estimate the seeds that would decide an inconclusive claim; None if unknown.
+
+        Args:
+            region: The effects for which the claim holds.
+            evidence: That of its last interim analysis.
+        """
         return None
 
 
@@ -135,13 +140,9 @@ class EValueBasis(Basis):
         return stats.ProportionDifferences(sums)
 
     def estimate_required_seeds(
-        self, claim: PreregisteredClaim, evidence: Any, differences: Sequence[float], tail: float
+        self, region: tuple[float, float], evidence: Any, differences: Sequence[float], tail: float
     ) -> stats.SeedsToDecide | None:
-        return (
-            stats.simulate_seeds_to_decide(evidence.values, claim.region, tail)
-            if isinstance(evidence, stats.ProportionDifferences) and claim.region
-            else None
-        )
+        return stats.simulate_seeds_to_decide(evidence.values, region, tail)
 
 
 class RankBasis(Basis):
@@ -171,13 +172,9 @@ class RankBasis(Basis):
         return stats.RankDifferences(outcomes) if outcomes else None
 
     def estimate_required_seeds(
-        self, claim: PreregisteredClaim, evidence: Any, differences: Sequence[float], tail: float
+        self, region: tuple[float, float], evidence: Any, differences: Sequence[float], tail: float
     ) -> stats.SeedsToDecide | None:
-        return (
-            stats.simulate_seeds_to_decide_median(evidence.values, claim.region, tail)
-            if isinstance(evidence, stats.RankDifferences) and claim.region
-            else None
-        )
+        return stats.simulate_seeds_to_decide_median(evidence.values, region, tail)
 
 
 class StudentTBasis(Basis):
@@ -195,14 +192,12 @@ class StudentTBasis(Basis):
         return _build_t_evidence(claim, sweep.build_pairs(claim.weights, claim.metric, seeds), design)
 
     def estimate_required_seeds(
-        self, claim: PreregisteredClaim, evidence: Any, differences: Sequence[float], tail: float
+        self, region: tuple[float, float], evidence: Any, differences: Sequence[float], tail: float
     ) -> stats.SeedsToDecide | None:
-        if claim.region is None:
-            return None
         if isinstance(evidence, RatioEvidence):
-            low, high = (math.log(end) if end > 0 else -math.inf for end in claim.region)
+            low, high = (math.log(end) if end > 0 else -math.inf for end in region)
             return stats.estimate_seeds_to_decide(evidence.logs, (low, high), tail)
-        return stats.estimate_seeds_to_decide(differences, claim.region, tail)
+        return stats.estimate_seeds_to_decide(differences, region, tail)
 
 
 class RatioEvidence:
