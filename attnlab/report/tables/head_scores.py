@@ -27,10 +27,10 @@ def _build_head_scores(sweep: SweepResults) -> list[HeadScore]:
     rows: dict[str, list[RunHeadScore]] = {}
     for run in sweep.planned_runs:
         for name, table in run.head_scores.items():
-            chance = run.chance_scores.get(name)
-            chance = None if chance is None else round(chance, 6)  # as the scores, in thousands of rows
+            values = [[_round_score(score) for score in layer] for layer in table]
+            chance = _round_score(run.chance_scores.get(name))
             rows.setdefault(name, []).append(
-                RunHeadScore(arm=run.arm, seed=run.seed, values=table, chance=chance)
+                RunHeadScore(arm=run.arm, seed=run.seed, values=values, chance=chance)
             )
     scores = []
     for name in sorted(
@@ -40,7 +40,9 @@ def _build_head_scores(sweep: SweepResults) -> list[HeadScore]:
         counts = []
         for arm in sweep.arms:
             tables: list[np.ndarray] = [
-                np.array([*chain.from_iterable(row.values)], float) for row in rows[name] if row.arm == arm
+                np.array([*chain.from_iterable(run.head_scores[name])], float)
+                for run in sweep.get_finished_runs(arm)
+                if name in run.head_scores
             ]
             if tables:  # an arm may have its own corpus or length, and so its own chance level
                 chance = get_common_value(run.chance_scores.get(name) for run in sweep.get_finished_runs(arm))
@@ -57,6 +59,11 @@ def _build_head_scores(sweep: SweepResults) -> list[HeadScore]:
             )
         )
     return scores
+
+
+def _round_score(score: float | None) -> float | None:
+    """Four digits, far below the noise between runs: these rows are most of a stored report."""
+    return None if score is None else round(score, 4)
 
 
 def _summarize_arm_scores(
