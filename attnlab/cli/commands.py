@@ -167,7 +167,8 @@ VERBS = {
     "judge": Verb(
         "attnlab.cli.verbs.judge:main",
         "test whether B is better than A; verdict as JSON and as exit status, for automated search",
-        "A B [--metric NAME] [--margin M] [--budget B] [OVERRIDE ...] | FILE FILE ... | --noise FILE ...",
+        "A B [--metric NAME] [--margin M] [--budget B] [OVERRIDE ...] | FILE FILE ... | --noise FILE ... | "
+        "--champion FILE --log LOG FILE ...",
         (
             '"heads=mha" "heads=gqa position=rope"',
             "a.csv b.csv --metric val_loss --lower-is-better --margin 0.01",

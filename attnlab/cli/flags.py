@@ -152,15 +152,38 @@ def add_judge_flags(parser: VerbParser) -> None:
     parser.add_argument(
         "--reduce",
         metavar="HOW",
-        help="with files, one number per run: last (default), mean:k (of the last k values), min or max",
+        help="with files, one number per run: last (default), mean:k (of the last k values) or best",
     )
     parser.add_argument(
         "--arm-column", metavar="NAME", help="column of one file that holds both arms, A first"
     )
     parser.add_argument(
-        "--design",
-        choices=("anytime", "fixed"),
-        help="with files: fixed if the number of runs was set before the first one (default anytime)",
+        "--looks",
+        metavar="N,N",
+        help=(
+            "with files: the numbers of runs per side at which to judge, set before the first run; once for "
+            "any one such number; anytime (default) if runs may be added at will"
+        ),
+    )
+    parser.add_argument(
+        "--declare",
+        metavar="FILE",
+        help="with files that do not exist yet: record the question; with their runs: judge as declared",
+    )
+    parser.add_argument(
+        "--champion", metavar="FILE", help="runs that each of the other files is tested against, with --log"
+    )
+    parser.add_argument(
+        "--log", metavar="FILE", help="append-only log that counts candidates and bounds false discoveries"
+    )
+    parser.add_argument(
+        "--fdr", metavar="Q", help="of a new log: largest expected share of false discoveries (default 0.05)"
+    )
+    parser.add_argument(
+        "--batch", action="store_true", help="of a new log: it takes the candidates of one command alone"
+    )
+    parser.add_argument(
+        "--confirm", metavar="CANDIDATE", help="judge a winner of the log by two files of fresh runs"
     )
     direction = parser.add_mutually_exclusive_group()
     direction.add_argument("--lower-is-better", action="store_true", help="with files, as for a loss")

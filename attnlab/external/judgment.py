@@ -13,6 +13,7 @@ from typing import Any
 from attnlab import stats
 from attnlab.errors import InvalidConfig
 from attnlab.external.noise_floor import require_equal_steps
+from attnlab.external.question import Question
 from attnlab.external.result_files import ExternalRun
 
 ALPHA, POWER = 0.05, 0.8
@@ -47,7 +48,6 @@ class Judgment:
     pairing: str
     gain: float | None
     basis: str
-    design: str
     missing: tuple[int, int]
     required_runs: int | None
 
@@ -58,27 +58,24 @@ class Judgment:
 
 
 def judge_runs(
-    a: Sequence[ExternalRun],
-    b: Sequence[ExternalRun],
-    *,
-    margin: float,
-    lower_is_better: bool,
-    how: str = "last",
-    design: str = "anytime",
-    same_unit: bool = False,
+    a: Sequence[ExternalRun], b: Sequence[ExternalRun], question: Question, *, same_unit: bool = False
 ) -> Judgment:
     """Decide whether B is better than A by more than the margin.
 
     Args:
-        how: Reduction of each run to one number (`ExternalRun.reduce`).
-        design: "fixed" if the number of runs was set before the first one, else "anytime": the interval holds
-            however often, and why ever, runs were added.
         same_unit: Whether to accept sides whose values differ by a factor between usual units.
 
     Raises:
-        InvalidConfig: fewer than two runs on a side, runs of unequal length, or other units.
+        InvalidConfig: fewer than two runs on a side, a number of runs that is no look, runs of unequal
+            length, or other units.
     """
+    rule = question.find_rule((len(a), len(b)))
     sides = [[run for run in side if run.status != "missing"] for side in (a, b)]
+    lost_seeds = {run.seed for side in (a, b) for run in side if run.status == "missing"} - {None}
+    pairs = [[run for run in side if run.seed not in lost_seeds] for side in sides]
+    paired, pairing = _explain_pairing([[run.seed for run in side] for side in pairs])
+    if paired and lost_seeds:
+        sides, pairing = pairs, f"{pairing}; {len(lost_seeds)} left out, for which a run is missing"
     for name, side in zip("AB", sides, strict=True):
         finished = sum(run.status == "done" for run in side)
         if finished < 2:
@@ -87,46 +84,42 @@ def judge_runs(
                 "or more on each side, as one run does not show the noise"
             )
     require_equal_steps([run for side in sides for run in side if run.status == "done"])
-    worst = math.inf if lower_is_better else -math.inf
-    values = [[run.reduce(how) if run.status == "done" else worst for run in side] for side in sides]
+    if paired:
+        run_by_seed = {run.seed: run for run in sides[1]}
+        sides[1] = [run_by_seed[run.seed] for run in sides[0]]  # in the order of A
+    worst = math.inf if question.lower_is_better else -math.inf
+    values = [[question.get_value(run) if run.status == "done" else worst for run in side] for side in sides]
     if not same_unit:
         _require_same_unit(values)
-    seeds = [[run.seed for run in side] for side in sides]
-    paired, pairing = _explain_pairing(seeds)
     diverged = any(math.isinf(value) for side in values for value in side)
-    anytime = design == "anytime"
     evidence: stats.Evidence
     differences, gain = list[float](), None
-    if paired:
-        b_by_seed = dict(zip(seeds[1], values[1], strict=True))
-        values[1], seeds[1] = [b_by_seed[seed] for seed in seeds[0]], seeds[0]  # in the order of A
-        differences = [ours - theirs for theirs, ours in zip(*values, strict=True)]  # NaN if both diverged
-    elif diverged:  # runs of a side are exchangeable, so any pairing is valid
-        differences = [ours - theirs for theirs, ours in zip(*values, strict=False)]
+    if paired or diverged:  # runs of a side are exchangeable, so any pairing is valid
+        differences = [ours - theirs for theirs, ours in zip(*values, strict=paired)]  # NaN if both diverged
+    if diverged and not paired:
         pairing = f"{pairing}; a run diverged, so runs are compared in the order of the files"
     if diverged:
         evidence = stats.RankDifferences(differences)
     elif paired:
-        rule = stats.AnytimeValid() if anytime else stats.FIXED_SAMPLE
-        evidence = pairs = stats.PairedDifferences(differences, rule)
-        if not pairs.tied:
+        evidence = matched = stats.PairedDifferences(differences, rule)
+        if not matched.tied:
             gain = stats.measure_pairing_gain(*values).gain
     else:
-        evidence = stats.GroupDifferences(values[1], values[0], anytime)
-    region = (-math.inf, -margin) if lower_is_better else (margin, math.inf)
-    [decision] = stats.decide_claims([stats.ClaimTest(evidence, region)], ALPHA)
+        evidence = stats.GroupDifferences(values[1], values[0], rule)
+    [decision] = stats.decide_claims([stats.ClaimTest(evidence, question.region)], ALPHA)
+    seeds = [[run.seed for run in side] for side in sides]
     return Judgment(
         decision, (values[0], values[1]), (seeds[0], seeds[1]), paired, pairing, gain,
-        "ranks" if diverged else "t", design,
-        (len(a) - len(sides[0]), len(b) - len(sides[1])),
-        _estimate_required_runs(evidence, differences, region),
+        "ranks" if diverged else "t",
+        (sum(run.status == "missing" for run in a), sum(run.status == "missing" for run in b)),
+        _estimate_required_runs(evidence, differences, question.region),
     )  # fmt: skip
 
 
-def describe_judgment(judgment: Judgment, metric: str, margin: float, lower_is_better: bool) -> str:
+def describe_judgment(judgment: Judgment, question: Question) -> str:
     """The decision in one sentence."""
-    decision = judgment.decision
-    digits = max(0, 2 - math.floor(math.log10(margin)))
+    decision, margin = judgment.decision, question.margin
+    digits = count_digits(margin)
     interval = (
         "no interval"
         if decision.low is None or decision.high is None or decision.low == -decision.high == -math.inf
@@ -135,34 +128,37 @@ def describe_judgment(judgment: Judgment, metric: str, margin: float, lower_is_b
     estimate = "unknown" if decision.estimate is None else f"{decision.estimate:+.{digits}f}"
     outcome = {True: "SUPPORTED", False: "REFUTED", None: "INCONCLUSIVE"}[decision.holds]
     counts = " and ".join(str(len(side)) for side in judgment.values)
-    threshold = f"< -{margin:g}" if lower_is_better else f"> {margin:g}"
+    threshold = f"< -{margin:g}" if question.lower_is_better else f"> {margin:g}"
     kind = "median " if judgment.basis == "ranks" else ""
     return (
-        f"B vs A: {kind}difference of {metric} {estimate}, {interval}, claim {threshold}: {outcome}; "
-        f"{counts} runs, {'paired by seed' if judgment.paired else 'unpaired'}"
+        f"B vs A: {kind}difference of {question.metric} {estimate}, {interval}, claim {threshold}: {outcome}"
+        f"; {counts} runs, {'paired by seed' if judgment.paired else 'unpaired'}"
     )
 
 
-def summarize_judgment(
-    judgment: Judgment, metric: str, margin: float, lower_is_better: bool
-) -> dict[str, Any]:
+def count_digits(margin: float) -> int:
+    """Decimals that show a hundredth of the margin."""
+    return max(0, 2 - math.floor(math.log10(margin)))
+
+
+def summarize_judgment(judgment: Judgment, question: Question) -> dict[str, Any]:
     """The decision as plain JSON, without the exit status."""
     decision, diverged_counts = judgment.decision, judgment.count_diverged()
     return {
-        "sentence": describe_judgment(judgment, metric, margin, lower_is_better),
-        "metric": metric,
-        "direction": "lower" if lower_is_better else "higher",
-        "margin": margin,
+        "sentence": describe_judgment(judgment, question),
+        "metric": question.metric,
+        "direction": "lower" if question.lower_is_better else "higher",
+        "margin": question.margin,
+        "reduce": question.reduce,
+        "looks": question.looks if isinstance(question.looks, str) else list(question.looks),
         "estimate": decision.estimate,  # B − A
         "interval": {
             "low": _keep_finite(decision.low), "high": _keep_finite(decision.high), "level": decision.level,
         },
-        "design": judgment.design,
         "basis": judgment.basis,
         "paired": judgment.paired,
         "pairing": judgment.pairing,
         "pairing_gain": judgment.gain,
-        "exploratory": True,  # nothing was declared before the runs existed
         "required_runs_per_side": judgment.required_runs,
         **{
             name: {

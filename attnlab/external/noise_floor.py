@@ -14,7 +14,11 @@ POWER, ALPHA = 0.8, 0.05
 
 
 def measure_noise_floor(
-    runs: Sequence[ExternalRun], metric: str, how: str, margin: float | None = None
+    runs: Sequence[ExternalRun],
+    metric: str,
+    how: str,
+    margin: float | None = None,
+    lower_is_better: bool | None = None,
 ) -> dict[str, Any]:
     """Noise between runs, and the differences that two groups of runs detect with 80% power at 5%, two-sided.
 
@@ -25,6 +29,7 @@ def measure_noise_floor(
         runs: Runs of one configuration that differ in their seed alone.
         how: Reduction of each run to one number (`ExternalRun.reduce`).
         margin: A difference; the answer has the runs per side that detect it.
+        lower_is_better: Of the metric; needed for the best value of a run.
 
     Raises:
         InvalidConfig: fewer than two finished runs, runs of unequal length, or all values equal.
@@ -36,7 +41,7 @@ def measure_noise_floor(
             "runs takes at least two"
         )
     require_equal_steps(finished)
-    values = [run.reduce(how) for run in finished]
+    values = [run.reduce(how, lower_is_better) for run in finished]
     mean, sd = statistics.mean(values), statistics.stdev(values)
     if stats.is_rounding_error(sd, values):
         raise InvalidConfig(
@@ -56,7 +61,7 @@ def measure_noise_floor(
     return {
         "metric": metric,
         "reduce": how,
-        "optimistic": how in ("min", "max"),  # the best of several values is better than the run
+        "optimistic": how == "best",  # the best of several values is better than the run
         "runs": len(values),
         "diverged": sum(run.status == "diverged" for run in runs),
         "missing": sum(run.status == "missing" for run in runs),

@@ -6,11 +6,13 @@ that is not finite, a seed or a step given twice, runs of unequal length.
 """
 
 import csv
+import hashlib
 import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,13 +27,14 @@ Status = Literal["done", "diverged", "missing"]
 STEP_COLUMNS = ("step", "_step", "global_step", "trainer/global_step", "iteration", "iter")
 RUN_COLUMNS = ("run", "run_id", "id", "name")
 STATUS_COLUMNS = ("status", "state")
+TIME_COLUMNS = ("started", "started_at", "created", "created_at", "_timestamp", "timestamp", "wall_time")
 STATUS_BY_WORD: dict[str, Status] = {
     **dict.fromkeys(("done", "finished", "completed", "success"), "done"),
     **dict.fromkeys(("diverged", "nan"), "diverged"),
     **dict.fromkeys(("missing", "lost", "crashed", "failed", "killed", "running"), "missing"),
 }
 SEED_IN_NAME = re.compile(r"(?:^|[^a-zA-Z])seed[=_-]?(\d+)$")  # of a run whose table has no seeds
-REDUCTIONS = "last, min, max, or mean:k (the mean of the last k values)"
+REDUCTIONS = "last, best, or mean:k (the mean of the last k values)"
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class ExternalRun:
         seed: None if the file does not give one.
         steps: Steps of the values; empty where the file has one value per run.
         values: Values of the metric, in the order of the steps; empty if the run diverged or is missing.
+        started: When the run began or was first logged, in seconds since the epoch; None if the file does not
+            say.
     """
 
     place: str
@@ -51,19 +56,26 @@ class ExternalRun:
     status: Status
     steps: tuple[int, ...]
     values: tuple[float, ...]
+    started: float | None = None
 
-    def reduce(self, how: str) -> float:
-        """One number per run: the last value, the mean of the last k (`mean:k`), the min or the max."""
+    def reduce(self, how: str, lower_is_better: bool | None = None) -> float:
+        """One number per run: the last value, the mean of the last k (`mean:k`), or the best."""
         if how == "last":
             return self.values[-1]
-        if how in ("min", "max"):
-            return min(self.values) if how == "min" else max(self.values)
+        if how == "best":
+            return min(self.values) if lower_is_better else max(self.values)
         count = parse_mean_count(how)
         if len(self.values) < count:
             raise InvalidConfig(
                 f"{self.place}: --reduce {how} needs {count} values, this run has {len(self.values)}"
             )
         return math.fsum(self.values[-count:]) / count
+
+
+def digest_runs(runs: Sequence[ExternalRun]) -> str:
+    """SHA-256 of the content: arms, seeds, statuses, steps and values, in order, wherever the file lies."""
+    records = [astuple(replace(run, place="", started=None)) for run in runs]
+    return hashlib.sha256(json.dumps(records).encode()).hexdigest()
 
 
 def parse_mean_count(how: str) -> int:
@@ -80,7 +92,7 @@ def parse_mean_count(how: str) -> int:
 
 def validate_reduction(how: str) -> None:
     """Raise InvalidConfig if the text is no reduction."""
-    if how not in ("last", "min", "max"):
+    if how not in ("last", "best"):
         parse_mean_count(how)
 
 
@@ -188,7 +200,7 @@ def _build_runs(path: Path, rows: Sequence[_Row], metric: str, arm_column: str |
             )
         return [_read_wandb_column(path, rows, step_column, run, name) for run, name in by_run.items()]
     seed_column, run_column = _find_column(columns, ("seed",)), _find_column(columns, RUN_COLUMNS)
-    status_column = _find_column(columns, STATUS_COLUMNS)
+    status_column, time_column = _find_column(columns, STATUS_COLUMNS), _find_column(columns, TIME_COLUMNS)
 
     def get_text(row: _Row, column: str | None) -> str | None:
         cell = row.cells.get(column) if column else None
@@ -208,8 +220,10 @@ def _build_runs(path: Path, rows: Sequence[_Row], metric: str, arm_column: str |
         words = {word for row in group if (word := get_text(row, status_column))}
         statuses = {_parse_status(place, word) for word in words} or {"done"}
         status: Status = next(s for s in ("diverged", "missing", "done") if s in statuses)
+        times = [time for row in group if (time := _parse_time(get_text(row, time_column))) is not None]
+        started = min(times, default=None)
         if status != "done":
-            runs.append(ExternalRun(place, arm, seed, status, (), ()))
+            runs.append(ExternalRun(place, arm, seed, status, (), (), started))
             continue
         steps, values = list[int](), list[float]()
         for row in group:
@@ -221,7 +235,7 @@ def _build_runs(path: Path, rows: Sequence[_Row], metric: str, arm_column: str |
                 steps.append(_parse_step(row.place, step_column, row.cells.get(step_column)))
         if not values:
             raise InvalidConfig(f"{place}: a run without any value of {metric}")
-        runs.append(_order_run(place, arm, seed, steps, values))
+        runs.append(_order_run(place, arm, seed, steps, values, started))
     return runs
 
 
@@ -238,7 +252,12 @@ def _read_wandb_column(
 
 
 def _order_run(
-    place: str, arm: str | None, seed: str | None, steps: Sequence[int], values: Sequence[float]
+    place: str,
+    arm: str | None,
+    seed: str | None,
+    steps: Sequence[int],
+    values: Sequence[float],
+    started: float | None = None,
 ) -> ExternalRun:
     """A finished run, its values in the order of the steps."""
     if repeated := [
@@ -248,9 +267,8 @@ def _order_run(
             f"{place}: step {repeated[0]} is there twice: add a column `seed` or `run` that tells runs apart"
         )
     order = sorted(range(len(steps)), key=steps.__getitem__) if steps else range(len(values))
-    return ExternalRun(
-        place, arm, seed, "done", tuple(sorted(steps)), tuple(values[index] for index in order)
-    )
+    ordered = tuple(values[index] for index in order)
+    return ExternalRun(place, arm, seed, "done", tuple(sorted(steps)), ordered, started)
 
 
 def _read_folder(path: Path, metric: str) -> list[ExternalRun]:
@@ -269,10 +287,10 @@ def _read_run_directory(folder: Path, metric: str) -> ExternalRun:
     result = run_directories.load_run_result(folder)
     if result is None:
         raise InvalidConfig(f"{folder}: {run_directories.describe_result_fault(folder)}")
-    seed = None if result.seed is None else str(result.seed)
+    seed, started = None if result.seed is None else str(result.seed), _parse_time(result.started)
     if not result.is_done:
         status: Status = "missing" if result.status in LOST_STATUSES else "diverged"
-        return ExternalRun(str(folder), None, seed, status, (), ())
+        return ExternalRun(str(folder), None, seed, status, (), (), started)
     if metric not in result.metrics:
         raise InvalidConfig(f"{folder}: no metric {metric}{format_suggestions(metric, result.metrics)}")
     curve = list[dict[str, Any]]()
@@ -282,7 +300,7 @@ def _read_run_directory(folder: Path, metric: str) -> ExternalRun:
     steps = [point["step"] for point in curve]
     # the last evaluation of a curve may be on fewer windows than the final one
     values = [*(point["value"] for point in curve[:-1]), float(result.metrics[metric])]
-    return _order_run(str(folder), None, seed, steps, values)
+    return _order_run(str(folder), None, seed, steps, values, started)
 
 
 def _read_tensorboard(folder: Path, root: Path, metric: str) -> ExternalRun:
@@ -299,7 +317,8 @@ def _read_tensorboard(folder: Path, root: Path, metric: str) -> ExternalRun:
     scalars = events.Scalars(metric)
     values = [_parse_number(f"{folder}: step {event.step}", metric, event.value) for event in scalars]
     name = folder.name if folder != root else None
-    return _order_run(str(folder), None, _find_seed(name), [event.step for event in scalars], values)
+    steps, started = [event.step for event in scalars], min(event.wall_time for event in scalars)
+    return _order_run(str(folder), None, _find_seed(name), steps, values, started)
 
 
 def _find_column(columns: Iterable[str], names: Sequence[str]) -> str | None:
@@ -332,6 +351,21 @@ def _parse_number(place: str, name: str, cell: Any) -> float:
             f"{place}: {name} is {cell}: write diverged into a column `status`, or remove the row"
         )
     return number
+
+
+def _parse_time(text: str | None) -> float | None:
+    """Seconds since the epoch, from a number of (milli)seconds or a time in ISO 8601; else None."""
+    try:
+        time = float(text or "")
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text or "")
+        except ValueError:
+            return None
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if 1e9 < time < 1e11:
+        return time
+    return time / 1000 if 1e12 < time < 1e14 else None  # other numbers count from the start of the run
 
 
 def _parse_step(place: str, name: str, cell: Any) -> int:

@@ -47,6 +47,12 @@ from attnlab.stats.factorial import (
     find_balanced_subset,
 )
 from attnlab.stats.group_differences import GroupDifferences
+from attnlab.stats.online_discoveries import (
+    compute_online_level,
+    compute_sign_evalue,
+    compute_t_evalue,
+    select_discoveries,
+)
 from attnlab.stats.paired_tests import (
     ComputeEquivalent,
     MarginTest,
@@ -140,10 +146,13 @@ __all__ = [
     "compute_group_power",
     "compute_holm_levels",
     "compute_leave_one_out_range",
+    "compute_online_level",
     "compute_power",
     "compute_product_interval",
     "compute_ratio_interval",
     "compute_region_p_value",
+    "compute_sign_evalue",
+    "compute_t_evalue",
     "compute_tost_power",
     "count_unanimous_seeds",
     "decide_by_sign_flips",
@@ -173,6 +182,7 @@ __all__ = [
     "run_noninferiority_test",
     "run_sign_flip_test",
     "run_tost",
+    "select_discoveries",
     "simulate_seeds_to_decide",
     "simulate_seeds_to_decide_median",
 ]

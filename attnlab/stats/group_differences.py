@@ -1,7 +1,8 @@
 """Differences between two independent groups of runs, whose seeds do not pair.
 
-A fixed sample is tested by Welch's t. Anytime-valid intervals add those of both means, each with half of the
-tail: simultaneously valid after any numbers of runs on either side, and wider than Welch's.
+A fixed sample is tested by Welch's t, and an interim analysis at the tail probability that it has for paired
+seeds. Anytime-valid intervals add those of both means, each with half of the tail: simultaneously valid after
+any numbers of runs on either side, and wider than Welch's.
 """
 
 import math
@@ -10,7 +11,7 @@ import statistics
 from scipy import special
 
 from attnlab.stats.evidence import Values, is_rounding_error, validate_finite, validate_fraction
-from attnlab.stats.stopping_rules import AnytimeValid
+from attnlab.stats.stopping_rules import FIXED_SAMPLE, AnytimeValid, FixedSample, GroupSequential
 
 _TAILS = (1e-15, 0.5)  # p-values outside are given as the nearer end, or as 1
 
@@ -20,13 +21,18 @@ class GroupDifferences:
 
     Args:
         values, against: At least two finite numbers each.
-        anytime: Whether the interval holds after any numbers of runs.
+        rule: A fixed sample, an interim analysis of equal groups, or after any numbers of runs.
 
     Raises:
         ValueError: fewer than two numbers, or one that is not finite.
     """
 
-    def __init__(self, values: Values, against: Values, anytime: bool = False):
+    def __init__(
+        self,
+        values: Values,
+        against: Values,
+        rule: FixedSample | GroupSequential | AnytimeValid = FIXED_SAMPLE,
+    ):
         groups = [validate_finite(side, "groups", min_count=2).tolist() for side in (values, against)]
         self.counts = len(groups[0]), len(groups[1])
         self.n = sum(self.counts)
@@ -37,7 +43,7 @@ class GroupDifferences:
             sd / math.sqrt(count) for sd, count in zip(self.sds, self.counts, strict=True)
         ]
         self.tied = is_rounding_error(max(self.sds), [*groups[0], *groups[1]])
-        self.anytime = anytime
+        self.rule = rule
 
     @property
     def pooled_sd(self) -> float:
@@ -57,12 +63,13 @@ class GroupDifferences:
         return None if self.estimate is None else self._compute_p_value(threshold - self.estimate)
 
     def _compute_half_width(self, tail: float) -> float:
-        if self.anytime:
+        if isinstance(self.rule, AnytimeValid):
             return sum(
-                AnytimeValid().critical_value(count, tail / 2) * error if error else 0.0
+                self.rule.critical_value(count, tail / 2) * error if error else 0.0
                 for error, count in zip(self._errors, self.counts, strict=True)
             )
-        return -float(special.stdtrit(self._compute_df(), tail)) * math.hypot(*self._errors)
+        quantile = float(special.stdtrit(self._compute_df(), self.rule.compute_tail(tail)))
+        return -quantile * math.hypot(*self._errors)
 
     def _compute_df(self) -> float:
         """Degrees of freedom by Welch and Satterthwaite."""
@@ -72,8 +79,9 @@ class GroupDifferences:
     def _compute_p_value(self, distance: float) -> float | None:
         if self.tied:
             return None
-        if not self.anytime:
-            return float(special.stdtr(self._compute_df(), -distance / math.hypot(*self._errors)))
+        if not isinstance(self.rule, AnytimeValid):
+            t = distance / math.hypot(*self._errors)
+            return self.rule.find_level(float(special.stdtr(self._compute_df(), -t)))
         smallest, largest = _TAILS
         if distance <= self._compute_half_width(largest):
             return 1.0

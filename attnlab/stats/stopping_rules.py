@@ -34,6 +34,14 @@ class FixedSample:
     def p_value(self, n: int, t: float) -> float:
         return _compute_t_tail(n, t)
 
+    def compute_tail(self, level: float) -> float:
+        """Tail of t, with any degrees of freedom, beyond which a test at `level` rejects."""
+        return level
+
+    def find_level(self, tail: float) -> float:
+        """The smallest level at which a t with this tail is rejected."""
+        return tail
+
 
 FIXED_SAMPLE = FixedSample()
 
@@ -47,10 +55,16 @@ class GroupSequential:
     index: int
 
     def critical_value(self, n: int, level: float) -> float:
-        return -_compute_t_quantile(n, boundaries.compute_tails(self.analyses, level)[self.index])
+        return -_compute_t_quantile(n, self.compute_tail(level))
 
     def p_value(self, n: int, t: float) -> float:
-        return boundaries.find_level(self.analyses, self.index, _compute_t_tail(n, t))
+        return self.find_level(_compute_t_tail(n, t))
+
+    def compute_tail(self, level: float) -> float:
+        return boundaries.compute_tails(self.analyses, level)[self.index]
+
+    def find_level(self, tail: float) -> float:
+        return boundaries.find_level(self.analyses, self.index, tail)
 
 
 @final

@@ -10,6 +10,7 @@ from attnlab.__main__ import main
 from attnlab.cli.verbs.judge import EXIT_BY_VERDICT
 from attnlab.errors import InvalidConfig
 from attnlab.external.judgment import judge_runs, split_by_arm
+from attnlab.external.question import Question
 from attnlab.external.result_files import ExternalRun
 from attnlab.report.schema import Verdict
 
@@ -28,9 +29,9 @@ def make_runs(values, seeds=None, name="a", steps=(100,)):
     ]  # fmt: skip
 
 
-def judge(a, b, **settings):
-    defaults = {"margin": 0.01, "lower_is_better": True, "design": "fixed"}
-    return judge_runs(a, b, **defaults | settings)
+def judge(a, b, *, same_unit=False, **settings):
+    defaults = {"margin": 0.01, "lower_is_better": True, "looks": "once"}
+    return judge_runs(a, b, Question("val_loss", **defaults | settings), same_unit=same_unit)
 
 
 def test_equal_seeds_are_paired_in_any_order():
@@ -71,8 +72,8 @@ def test_other_seeds_are_compared_by_welch():
 )
 def test_direction_and_margin(shift, lower_is_better, holds):
     values = [value + shift for value in BASE]
-    for design in ("fixed", "anytime"):
-        result = judge(make_runs(BASE), make_runs(values), lower_is_better=lower_is_better, design=design)
+    for looks in ("once", "anytime"):
+        result = judge(make_runs(BASE), make_runs(values), lower_is_better=lower_is_better, looks=looks)
         assert result.decision.holds is holds
         assert result.decision.estimate == pytest.approx(shift)
 
@@ -196,7 +197,7 @@ def test_exit_status_agrees_with_the_json(files, capsys, words, claim):
         (["a.csv", "better.csv", "--lower-is-better", "--margin", "1"], "--metric is missing"),
         (["a.csv", "better.csv", *WORDS, "--budget", "flops"], "--budget: runs that were trained elsewhere"),
         (["a.csv", "better.csv", *WORDS, "--reduce", "mean:2"], "a.csv:2: --reduce mean:2 needs 2 values"),
-        (["a.csv", "curves.csv", *WORDS, "--reduce", "first"], "--reduce first: must be last, min"),
+        (["a.csv", "curves.csv", *WORDS, "--reduce", "first"], "--reduce first: must be last, best"),
         (["heads=mha", "heads=gqa", "--same-unit"], "--same-unit: only for runs that were trained elsewhere"),
         (["--noise", "a.csv", *WORDS], "--lower-is-better: has no effect with --noise"),
     ],

@@ -65,7 +65,7 @@ def test_noise_of_known_runs():
 
 def test_failed_runs_are_counted_and_extremes_are_marked():
     runs = [*make_runs([1.0, 2.0]), ExternalRun("a.csv:9", None, None, "diverged", (), ())]
-    noise = measure_noise_floor(runs, "loss", "min")
+    noise = measure_noise_floor(runs, "loss", "best", lower_is_better=True)
     assert (noise["runs"], noise["diverged"], noise["missing"]) == (2, 1, 0)
     assert noise["optimistic"]
     assert "1 diverged" in format_noise_floor(noise)
@@ -108,9 +108,9 @@ def test_command_prints_json_and_a_table(tmp_path, capsys):
             "--margin 5%: for files, give a positive",
         ),
         (["--noise", "FILE", "--metric", "loss", "--margin", "-1"], "--margin -1"),
-        (["--noise", "FILE", "--metric", "loss", "--reduce", "best"], "--reduce best: must be last, min"),
+        (["--noise", "FILE", "--metric", "loss", "--reduce", "best"], "--reduce best: add --lower-is-better"),
         (
-            ["heads=mha", "heads=gqa", "--reduce", "min"],
+            ["heads=mha", "heads=gqa", "--reduce", "best"],
             "--reduce: only for runs that were trained elsewhere",
         ),
     ],

@@ -49,6 +49,10 @@ COST_KEYS = ("parameters", "flops_per_token", "kv_bytes_per_token", "tokens", "l
 
 def main(options: argparse.Namespace) -> int:
     """Print the verdict, or the noise of runs that were trained elsewhere; return the exit status."""
+    if any(flag is not None for flag in (options.champion, options.log, options.confirm)):
+        from attnlab.cli.verbs import judge_candidates  # late: pyarrow
+
+        return judge_candidates.main(options)
     if options.noise is not None or is_file_comparison(options):
         from attnlab.cli.verbs import judge_files  # late: pyarrow
 
@@ -81,7 +85,10 @@ def main(options: argparse.Namespace) -> int:
 
 def list_file_flags(options: argparse.Namespace) -> list[str]:
     """The given flags that are for runs that were trained elsewhere."""
-    names = ("reduce", "arm_column", "design", "lower_is_better", "higher_is_better", "same_unit")
+    names = (
+        "reduce", "arm_column", "looks", "declare", "lower_is_better", "higher_is_better", "same_unit",
+        "fdr", "batch",
+    )  # fmt: skip
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
 
 

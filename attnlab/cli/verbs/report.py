@@ -40,6 +40,12 @@ def main(options: argparse.Namespace) -> int:
     from attnlab.report.pages.index import find_report_sources
 
     folder = Path(options.folder)
+    if (folder / "judgment.json").is_file():
+        from attnlab.external.judgment_page import render_judgment
+
+        page = render_judgment(folder)
+        print(_format_json({"report": str(page)}) if options.json else escape_unprintable(str(page)))
+        return 0
     if (
         not (folder / "report.json").is_file()
         and not (folder / LADDER_FILE).is_file()

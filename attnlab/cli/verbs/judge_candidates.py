@@ -1,0 +1,187 @@
+"""`judge --champion A --log LOG B C ...`: many candidates, with the false discoveries of the log bounded."""
+
+import argparse
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from attnlab.cli.verbs import judge_files
+from attnlab.cli.verbs.judge import EXIT_BY_VERDICT
+from attnlab.errors import InvalidConfig
+from attnlab.external import candidate_log
+from attnlab.external.candidate_log import Candidate, CandidateLog, CandidateTest, Procedure
+from attnlab.external.judgment import count_digits, judge_runs
+from attnlab.external.question import Declaration, Question
+from attnlab.external.result_files import ExternalRun, digest_runs, read_runs
+from attnlab.report.schema import Verdict
+
+
+def main(options: argparse.Namespace) -> int:
+    """Test candidates, or confirm a winner on fresh seeds; JSON on stdout, text on stderr."""
+    for flag in ("noise", "declare", "looks", "arm_column", "budget"):
+        if getattr(options, flag) is not None:
+            raise InvalidConfig(f"--{flag.replace('_', '-')}: has no effect with --log")
+    if options.log is None:
+        flag = "--champion" if options.champion is not None else "--confirm"
+        raise InvalidConfig(f"{flag}: add --log FILE, which counts the candidates")
+    if (options.champion is None) == (options.confirm is None):
+        raise InvalidConfig("--log: give either --champion FILE and candidates, or --confirm CANDIDATE")
+    question = _read_question(options)
+    return _confirm(options, question) if options.confirm is not None else _test(options, question)
+
+
+def _read_question(options: argparse.Namespace) -> Question | None:
+    """The question of the flags; None if all are left to the log."""
+    flags = (options.metric, options.margin, options.reduce)
+    has_direction = options.lower_is_better or options.higher_is_better
+    if has_direction or any(flag is not None for flag in flags) or not Path(options.log).exists():
+        return judge_files.read_question(options)
+    return None
+
+
+def _test(options: argparse.Namespace, question: Question | None) -> int:
+    if not options.words:
+        raise InvalidConfig("--champion: name the files of the candidates")
+    rate = _read_rate(options.fdr)
+    procedure: Procedure | None = "batch" if options.batch else None
+    path = Path(options.log)
+    if question is None:
+        question = candidate_log.load_log(path).question
+    champion_runs = read_runs(Path(options.champion), question.metric)
+    candidates = [
+        _read_candidate(word, options, question, champion_runs) for word in dict.fromkeys(options.words)
+    ]  # before the log is opened: an invalid file leaves no trace
+    with candidate_log.open_log(path, question, rate, procedure) as log:
+        known = len(log.tests)
+        tests = log.test_candidates(options.champion, candidates)
+        document = _summarize(log, tests)
+    for test in tests:
+        _print_test(test, question, is_known=test.test <= known)
+    print(_describe_budget(log), file=sys.stderr)
+    winners = [test for test in tests if test.accepted]
+    if winners:
+        best = max(winners, key=lambda test: test.e_value)
+        command = f"judge --log {shlex.quote(options.log)} --confirm {shlex.quote(best.candidate)}"
+        document["confirm"] = f"python -m attnlab {command} FRESH_CHAMPION FRESH_CANDIDATE"
+        print(
+            "confirm the winner on seeds that no test of the log has used, with the champion's runs first:\n"
+            f"{document['confirm']}",
+            file=sys.stderr,
+        )
+    print(json.dumps(document, indent=1, ensure_ascii=False), flush=True)
+    return EXIT_BY_VERDICT[Verdict.SUPPORTED if winners else Verdict.INCONCLUSIVE][0]
+
+
+def _confirm(options: argparse.Namespace, question: Question | None) -> int:
+    """Judge a winner on fresh seeds, as `judge A B` does."""
+    if len(options.words) != 2:
+        raise InvalidConfig("--confirm: give two files of fresh runs, the champion's first")
+    if options.batch or options.fdr is not None:
+        raise InvalidConfig(f"{'--batch' if options.batch else '--fdr'}: has no effect with --confirm")
+    path = Path(options.log)
+    with candidate_log.open_log(path, question, None, None) as log:
+        winner = log.find_winner(options.confirm)
+        sides = [read_runs(Path(word), log.question.metric) for word in options.words]
+        runs = [run for side in sides for run in side]
+        _require_fresh_seeds(log, runs)
+        declaration = Declaration(log.question, tuple(options.words), None, winner.time, log.last_digest)
+        exit_status, document = judge_files.judge_sides(
+            sides, options.words, log.question, declaration, same_unit=options.same_unit
+        )
+        record = {
+            "test": winner.test,
+            "candidate": winner.candidate,
+            "files": options.words,
+            "digests": document["digests"],
+            "seeds": _list_seeds(runs),
+            "claim": document["claim"],
+            "estimate": document["estimate"],
+            "interval": document["interval"],
+            "exploratory": document["exploratory"],
+            "time": candidate_log.get_time(),
+        }
+        log.append("confirmation", record)
+    print(json.dumps(document | {"confirms": winner.candidate}, indent=1, ensure_ascii=False), flush=True)
+    return exit_status
+
+
+def _read_candidate(
+    word: str, options: argparse.Namespace, question: Question, champion_runs: list[ExternalRun]
+) -> Candidate:
+    runs = read_runs(Path(word), question.metric)
+    digests = digest_runs(champion_runs), digest_runs(runs)
+    if digests[0] == digests[1]:
+        raise InvalidConfig(f"{word}: the same runs as those of the champion {options.champion}")
+    judgment = judge_runs(champion_runs, runs, question, same_unit=options.same_unit)
+    return Candidate(
+        word, digests, tuple(_list_seeds([*champion_runs, *runs])),
+        (len(judgment.values[0]), len(judgment.values[1])), judgment.decision.estimate,
+        candidate_log.compute_evalue(judgment, question),
+    )  # fmt: skip
+
+
+def _list_seeds(runs: list[ExternalRun]) -> list[str]:
+    return list(dict.fromkeys(run.seed for run in runs if run.seed is not None))
+
+
+def _require_fresh_seeds(log: CandidateLog, runs: list[ExternalRun]) -> None:
+    """Raise InvalidConfig unless every run has a seed that no test or confirmation of the log has used."""
+    used = {seed: f"test {test.test} of {test.candidate}" for test in log.tests for seed in test.seeds}
+    for record in log.confirmations:
+        used |= {seed: f"an earlier confirmation of {record['candidate']}" for seed in record["seeds"]}
+    for run in runs:
+        if run.seed is None:
+            raise InvalidConfig(
+                f"{run.place}: --confirm needs the seed of every run, to know that it is fresh"
+            )
+        if run.seed in used:
+            raise InvalidConfig(f"{run.place}: seed {run.seed} was used in {used[run.seed]}: train others")
+
+
+def _summarize(log: CandidateLog, tests: list[CandidateTest]) -> dict[str, Any]:
+    return {
+        "log": str(log.path),
+        "procedure": log.procedure,
+        "false_discovery_rate": log.rate,
+        "tests": len(log.tests),
+        "accepted": log.discoveries,
+        "next_threshold": 1 / log.next_level if log.procedure == "online" else None,
+        "candidates": [asdict(test) for test in tests],
+    }
+
+
+def _print_test(test: CandidateTest, question: Question, *, is_known: bool) -> None:
+    digits = count_digits(question.margin)
+    estimate = "a run diverged" if test.estimate is None else f"difference {test.estimate:+.{digits}f}"
+    outcome = "ACCEPTED" if test.accepted else "not accepted"
+    repeated = f" (of these runs, already in the log since {test.time})" if is_known else ""
+    print(
+        f"test {test.test}{repeated}: {test.candidate}: {outcome}: {estimate}, e-value {test.e_value:.3g}, "
+        f"needed {test.threshold:.3g}; {test.runs[0]} and {test.runs[1]} runs",
+        file=sys.stderr,
+    )
+
+
+def _describe_budget(log: CandidateLog) -> str:
+    budget = (
+        f"{log.path}: {len(log.tests)} candidates tested, {log.discoveries} accepted; of the accepted ones, "
+        f"{log.rate:.0%} at most are expected to be false"
+    )
+    if log.procedure == "batch":
+        return f"{budget}; the batch takes no more candidates"
+    return f"{budget}; the next candidate needs an e-value of {1 / log.next_level:.3g}"
+
+
+def _read_rate(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < 1:
+        raise InvalidConfig(f"--fdr {text}: a number between 0 and 1, such as 0.05")
+    return rate

@@ -1,0 +1,219 @@
+"""The question that is put to runs of A and B, and its declaration in a file before the runs exist."""
+
+import hashlib
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from attnlab import stats
+from attnlab.errors import InvalidConfig
+from attnlab.external.result_files import ExternalRun
+
+Looks = Literal["anytime", "once"] | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Is B better than A by more than the margin?
+
+    Attributes:
+        margin: Smallest difference that matters, in the metric's unit.
+        reduce: How a run becomes one number (`ExternalRun.reduce`).
+        looks: "anytime": the verdict holds however often, and why ever, runs were added. A tuple: numbers of
+            runs per side at which the runs are judged, one or several. "once": any one number of runs that
+            was set before the first run.
+    """
+
+    metric: str
+    lower_is_better: bool
+    margin: float
+    reduce: str = "last"
+    looks: Looks = "anytime"
+
+    @property
+    def region(self) -> tuple[float, float]:
+        """The differences B - A for which the answer is yes."""
+        return (-math.inf, -self.margin) if self.lower_is_better else (self.margin, math.inf)
+
+    def get_value(self, run: ExternalRun) -> float:
+        """The number of a finished run."""
+        return run.reduce(self.reduce, self.lower_is_better)
+
+    def find_rule(
+        self, counts: tuple[int, int]
+    ) -> stats.AnytimeValid | stats.GroupSequential | stats.FixedSample:
+        """The stopping rule at these numbers of runs of A and of B.
+
+        Raises:
+            InvalidConfig: looks are at other numbers.
+        """
+        if self.looks == "anytime":
+            return stats.AnytimeValid()
+        if self.looks == "once":
+            return stats.FIXED_SAMPLE
+        assert not isinstance(self.looks, str)
+        if counts[0] != counts[1] or counts[0] not in self.looks:
+            raise InvalidConfig(
+                f"A has {counts[0]} runs and B {counts[1]}: the looks are at {format_looks(self.looks)} per "
+                "side, and a verdict at any other number errs more often"
+            )
+        return stats.GroupSequential(self.looks, self.looks.index(counts[0]))
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A question, the files that will answer it, and when it was asked.
+
+    Attributes:
+        files: The words of the command: two files or folders, or one file with an arm column.
+        declared: Time in ISO 8601, UTC.
+        digest: SHA-256 of the other fields: a later edit shows.
+    """
+
+    question: Question
+    files: tuple[str, ...]
+    arm_column: str | None
+    declared: str
+    digest: str
+
+    @property
+    def seconds(self) -> float:
+        """Time of the declaration, in seconds since the epoch."""
+        return datetime.fromisoformat(self.declared).timestamp()
+
+    def find_differences(
+        self, question: dict[str, Any], files: Sequence[str], arm_column: str | None
+    ) -> list[str]:
+        """Settings of a command that differ from the declared ones; it may leave some out (None)."""
+        declared = asdict(self.question)
+        differences = [
+            f"{key.replace('_', ' ')} {_format_setting(value)}, declared {_format_setting(declared[key])}"
+            for key, value in question.items()
+            if value is not None and value != declared[key]
+        ]
+        if tuple(map(os.path.normpath, files)) != tuple(map(os.path.normpath, self.files)):
+            differences.append(f"files {' '.join(files)}, declared {' '.join(self.files)}")
+        if arm_column is not None and arm_column != self.arm_column:
+            differences.append(f"arm column {arm_column}, declared {self.arm_column}")
+        return differences
+
+    def list_earlier(self, runs: Sequence[ExternalRun]) -> list[str]:
+        """Reasons why results may have been known at the declaration: files and runs from before it."""
+        reasons = []
+        for file in self.files:
+            if Path(file).is_file() and (modified := Path(file).stat().st_mtime) < self.seconds:
+                reasons.append(f"{file} is from {_format_time(modified)}")
+        early = [run for run in runs if run.started is not None and run.started < self.seconds]
+        if early:
+            first = min(early, key=lambda run: run.started or 0.0)
+            reasons.append(
+                f"{len(early)} of {len(runs)} runs began before it, {first.place} at "
+                f"{_format_time(first.started or 0.0)}"
+            )
+        return [f"{reason}; the declaration is from {self.declared}" for reason in reasons]
+
+
+def parse_looks(text: str) -> Looks:
+    """Read `--looks`: anytime, once, or increasing numbers of runs per side, such as 4,8,12.
+
+    Raises:
+        InvalidConfig: anything else.
+    """
+    if text == "anytime":
+        return "anytime"
+    if text == "once":
+        return "once"
+    if re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
+        counts = tuple(map(int, text.split(",")))
+        if counts[0] >= 2 and all(a < b for a, b in pairwise(counts)):
+            return counts
+    raise InvalidConfig(
+        f"--looks {text}: give anytime, once, or increasing numbers of runs per side from 2, such as 4,8,12"
+    )
+
+
+def format_looks(looks: Looks) -> str:
+    """The looks in words, as in "4, 8 and 12 runs"."""
+    if isinstance(looks, str):
+        return looks
+    *first, last = map(str, looks)
+    return f"{', '.join(first)} and {last} runs" if first else f"{last} runs"
+
+
+def write_declaration(
+    path: Path, question: Question, files: Sequence[str], arm_column: str | None
+) -> Declaration:
+    """Declare a question in a new file.
+
+    Raises:
+        InvalidConfig: results exist already, the number of runs is open, or the file cannot be written.
+    """
+    if question.looks == "once":
+        raise InvalidConfig("--looks once: a declaration names the number of runs, as in --looks 20")
+    if existing := next((file for file in files if Path(file).exists()), None):
+        raise InvalidConfig(
+            f"{existing} exists: {path} would come after results. Declare before the runs, or judge without "
+            "--declare, as EXPLORATORY"
+        )
+    content = {
+        "question": asdict(question) | {"looks": _list_looks(question.looks)},
+        "files": list(files),
+        "arm_column": arm_column,
+        "declared": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
+    }
+    content["digest"] = _digest(content)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(json.dumps(content, indent=1) + "\n")
+    except OSError as error:
+        raise InvalidConfig(f"--declare {path}: {error.strerror}") from error
+    return load_declaration(path)
+
+
+def load_declaration(path: Path) -> Declaration:
+    """Read a declaration.
+
+    Raises:
+        InvalidConfig: it cannot be read, or was edited after it was written.
+    """
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        digest = content.pop("digest")
+        question = content["question"]
+        looks = question["looks"]
+        declaration = Declaration(
+            Question(**question | {"looks": tuple(looks) if isinstance(looks, list) else looks}),
+            tuple(content["files"]), content["arm_column"], content["declared"], digest,
+        )  # fmt: skip
+        declaration.seconds  # noqa: B018 - a time that cannot be read raises
+    except OSError as error:
+        raise InvalidConfig(f"--declare {path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidConfig(f"--declare {path}: not a declaration of judge ({error!r})") from error
+    if digest != _digest(content):
+        raise InvalidConfig(f"--declare {path}: its digest is not that of its content: it was edited")
+    return declaration
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _list_looks(looks: Looks) -> str | list[int]:
+    return looks if isinstance(looks, str) else list(looks)
+
+
+def _format_setting(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _format_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,177 @@
+"""`judge --champion --log`: what is tested, counted and refused, and a log that two processes share."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnlab.__main__ import main
+from attnlab.errors import InvalidConfig
+from attnlab.external.candidate_log import load_log
+from attnlab.stats import compute_t_evalue
+
+SETTINGS = ["--metric", "loss", "--lower-is-better", "--margin", "0.01"]
+START = ["--champion", "base.csv", "--log", "log.jsonl"]
+LOG = Path("log.jsonl")
+BASE = np.random.default_rng(0).normal(3.0, 0.01, 8)
+
+
+def write_runs(name, values, first_seed=0):
+    rows = "".join(f"{seed},{float(value)!r}\n" for seed, value in enumerate(values, first_seed))
+    with open(name, "w") as file:
+        file.write("seed,loss\n" + rows)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_runs("base.csv", BASE)
+    for number, shift in enumerate((0.0, -0.1, 0.0, 0.01, -0.12)):
+        write_runs(f"c{number}.csv", BASE + shift + np.random.default_rng(number + 1).normal(0, 0.004, 8))
+    return tmp_path
+
+
+def judge(capsys, *words):
+    status = main(["judge", *words])
+    out, err = capsys.readouterr()
+    return status, json.loads(out) if out else err
+
+
+def test_candidates_are_counted_over_commands(capsys):
+    status, first = judge(capsys, *START, "c0.csv", "c1.csv", *SETTINGS)
+    assert (status, first["tests"], first["accepted"]) == (0, 2, 1)
+    assert [row["threshold"] for row in first["candidates"]] == pytest.approx(
+        [40, 120]
+    )  # 5% in halves, sixths
+    status, second = judge(capsys, *START, "c2.csv")  # settings are those of the log
+    assert (status, second["candidates"][0]["threshold"]) == (4, pytest.approx(120))  # doubled by the first
+    assert second["next_threshold"] == pytest.approx(200)
+    status, again = judge(capsys, *START, "c1.csv", "c1.csv")  # the same runs are one test
+    assert (status, again["tests"], again["candidates"][0]["test"]) == (0, 3, 2)
+    [row] = again["candidates"]
+    runs = np.loadtxt("c1.csv", delimiter=",", skiprows=1)[:, 1]
+    assert row["e_value"] == pytest.approx(compute_t_evalue(BASE - runs - 0.01))
+    assert [test.candidate for test in load_log(LOG).tests] == ["c0.csv", "c1.csv", "c2.csv"]
+
+
+def test_a_batch_is_tested_at_once(capsys):
+    status, batch = judge(
+        capsys, *START, "--batch", "--fdr", "0.1", *(f"c{i}.csv" for i in range(5)), *SETTINGS
+    )
+    assert (status, batch["accepted"], batch["next_threshold"]) == (0, 2, None)
+    assert {row["threshold"] for row in batch["candidates"]} == {5 / (0.1 * 2)}
+    write_runs("new.csv", BASE - 0.2)
+    status, error = judge(capsys, *START, "new.csv")
+    assert status == 2
+    assert "its batch of 5 candidates was tested: start another log for new.csv" in error
+
+
+def test_unpaired_and_diverged_candidates(capsys):
+    write_runs("other_seeds.csv", BASE[::-1] - 0.2, first_seed=50)
+    with open("c0.csv", "a") as file:
+        file.write("8,\n")
+    with open("bad.csv", "w") as file:
+        file.write(
+            "seed,loss,status\n"
+            + "".join(f"{seed},,diverged\n" for seed in range(5))
+            + "5,3.1,done\n6,3,done\n7,3,done\n"
+        )
+    status, document = judge(capsys, *START, "other_seeds.csv", "bad.csv", *SETTINGS)
+    assert (status, [row["accepted"] for row in document["candidates"]]) == (0, [True, False])
+    assert document["candidates"][1]["e_value"] < 1
+    status, error = judge(capsys, *START, "c0.csv")
+    assert (status, "c0.csv:10: loss is empty" in error) == (2, True)
+    assert len(load_log(LOG).tests) == 2
+
+
+def test_winners_are_confirmed_on_fresh_seeds(capsys):
+    judge(capsys, *START, "c0.csv", "c1.csv", *SETTINGS)
+    confirm = ["--log", "log.jsonl", "--confirm"]
+    write_runs("fresh_a.csv", BASE, 100)
+    write_runs("fresh_b.csv", BASE - 0.1 + np.random.default_rng(9).normal(0, 0.004, 8), 100)
+    status, document = judge(capsys, *confirm, "c1.csv", "fresh_a.csv", "fresh_b.csv")
+    assert (status, document["claim"], document["exploratory"]) == (0, "SUPPORTED", False)
+    for words, message in [
+        (["c1.csv", "fresh_a.csv", "fresh_b.csv"], "seed 100 was used in an earlier confirmation of c1.csv"),
+        (["c1.csv", "base.csv", "c1.csv"], "base.csv:2: seed 0 was used in test 2 of c1.csv"),
+        (["c0.csv", "fresh_a.csv", "fresh_b.csv"], "c0.csv: it was not accepted"),
+        (["c9.csv", "fresh_a.csv", "fresh_b.csv"], "log.jsonl has no such candidate: c0.csv, c1.csv"),
+        (["c1.csv", "fresh_a.csv"], "--confirm: give two files"),
+    ]:
+        status, error = judge(capsys, *confirm, *words)
+        assert (status, message in error, len(error.strip().splitlines())) == (2, True, 1), error
+    assert len(load_log(LOG).confirmations) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--champion", "base.csv", "c0.csv", *SETTINGS], "--champion: add --log FILE"),
+        (["--log", "log.jsonl", "c0.csv", *SETTINGS], "--log: give either --champion FILE"),
+        ([*START, *SETTINGS], "--champion: name the files of the candidates"),
+        ([*START, "c0.csv"], "--metric is missing"),
+        ([*START, "c0.csv", *SETTINGS, "--fdr", "5"], "--fdr 5: a number between 0 and 1"),
+        ([*START, "c0.csv", *SETTINGS, "--looks", "8"], "--looks: has no effect with --log"),
+        ([*START, "base.csv", *SETTINGS], "base.csv: the same runs as those of the champion"),
+        (
+            ["--champion", "base.csv", "--log", "no/log.jsonl", "c0.csv", *SETTINGS],
+            "no/log.jsonl: no such folder",
+        ),
+    ],
+)  # fmt: skip
+def test_invalid_commands_leave_no_log(folder, capsys, words, message):
+    status, error = judge(capsys, *words)
+    assert (status, message in error, len(error.strip().splitlines())) == (2, True, 1), error
+    assert not (folder / "log.jsonl").exists()
+
+
+def test_edited_logs_and_other_questions_are_refused(folder, capsys):
+    judge(capsys, *START, "c0.csv", "c1.csv", *SETTINGS)
+    text = (folder / "log.jsonl").read_text()
+    lines = text.splitlines(keepends=True)
+    status, error = judge(capsys, *START, "c2.csv", *SETTINGS[:-1], "0.02")
+    assert (status, "margin 0.02, the log has 0.01" in error) == (2, True)
+    for edited, message in [
+        (lines[0] + lines[2], "log.jsonl:2: does not follow the line before it"),
+        (text.replace('"accepted": false', '"accepted": true'), "log.jsonl:3: does not follow"),
+        (text + "{}\n", "log.jsonl:4: not a record"),
+        ("{}\n", "log.jsonl:1: not a record"),
+        ("\n", "log.jsonl:1: not a record"),
+    ]:
+        (folder / "log.jsonl").write_text(edited)
+        with pytest.raises(InvalidConfig, match=message):
+            load_log(folder / "log.jsonl")
+        assert judge(capsys, *START, "c2.csv")[0] == 2
+        assert (folder / "log.jsonl").read_text() == edited
+
+
+def test_an_interrupted_line_is_not_a_test(folder, capsys):
+    judge(capsys, *START, "c0.csv", *SETTINGS)
+    with (folder / "log.jsonl").open("a") as file:
+        file.write('{"kind": "test", "test": 2, "champ')
+    assert len(load_log(folder / "log.jsonl").tests) == 1
+    _, document = judge(capsys, *START, "c1.csv")
+    assert (document["tests"], document["candidates"][0]["test"]) == (2, 2)
+    assert len(load_log(folder / "log.jsonl").tests) == 2
+
+
+def test_two_processes_share_a_log(folder):
+    """Each tests six candidates, one command each: twelve tests, each with its own number and level."""
+    names = [f"n{number}.csv" for number in range(12)]
+    for number, name in enumerate(names):
+        write_runs(name, BASE + np.random.default_rng(number).normal(0, 0.01, 8))
+    loop = (
+        "import sys\nfrom attnlab.__main__ import main\n"
+        f"for name in sys.argv[1:]:\n    assert main(['judge', *{START!r}, name, *{SETTINGS!r}]) in (0, 4)\n"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", loop, *part], cwd=folder, stdout=subprocess.DEVNULL)
+        for part in (names[::2], names[1::2])
+    ]
+    assert [process.wait(120) for process in processes] == [0, 0]
+    tests = load_log(folder / "log.jsonl").tests
+    assert [test.test for test in tests] == [*range(1, 13)]
+    assert {test.candidate for test in tests} == {*names}
