@@ -36,7 +36,7 @@ WITHOUT_REFERENCE = {
     # preregistered, not run yet
     *("parity_write_range", "flip_flop_length", "needle_window"),
     "local_global_ratio",
-    *("gated_memories", "s3_products", "mixers_by_task"),
+    *("gated_memories", "mixers_by_task"),
     *("mha_to_mla", "llama_parts"),
     *("flip_flop_positions", "hyper_connections"),
 }
