@@ -265,14 +265,14 @@ def _describe_method(document: dict[str, Any]) -> list[tuple[str, str]]:
         "once": "one analysis of a number of runs that was set before the first one",
     }
     gain = document["pairing_gain"]
-    gain_row = [("gain of pairing", f"unpaired runs would need {gain:.2f} times as many seeds")]
+    pairing_gain = "" if gain is None else f"unpaired runs would need {gain:.2f} times as many seeds"
     declared = "no"
     if document["declared"]:
         declared = f"{document['declared']}, SHA-256 {document['declaration_digest']}"
     reduction = document["reduce"]
     return [
         ("pairing", document["pairing"]),
-        *(gain_row if gain is not None else []),
+        *([("gain of pairing", pairing_gain)] if pairing_gain else []),
         ("test", BASES[document["paired"], document["basis"]]),
         ("interval", f"{document['interval']['level'] or 0.95:.0%}, two-sided"),
         ("looks", design[looks] if isinstance(looks, str) else f"at {format_looks(tuple(looks))} a side"),

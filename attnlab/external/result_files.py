@@ -157,7 +157,7 @@ def _read_csv(path: Path) -> Iterator[_Row]:
 
 def _read_jsonl(path: Path) -> Iterator[_Row]:
     try:
-        for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
+        for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), 1):
             if not line.strip():
                 continue
             try:

@@ -59,6 +59,11 @@ def test_steps_are_sorted_and_sparse_rows_skipped(write):
     assert (run.steps, run.values) == ((10, 20), (3.0, 2.0))
 
 
+def test_jsonl_ends_lines_at_newlines_alone(write):
+    runs = read_runs(write('{"run": "a\u2028b", "loss": 1.5}\n{"run": "c", "loss": 2}\n', "a.jsonl"), "loss")
+    assert [run.values for run in runs] == [(1.5,), (2.0,)]
+
+
 def test_status_replaces_the_value(write):
     path = write("seed,loss,State\n1,2.0,finished\n2,nan,diverged\n3,,crashed\n")
     runs = read_runs(path, "loss")
