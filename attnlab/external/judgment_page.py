@@ -40,18 +40,11 @@ MEANINGS = {
         "equal."
     ),
 }
-BASES = {
-    (True, "t"): "Student's t for the mean difference of paired seeds",
-    (False, "t"): "Welch's t for the difference of two means",
-    (
-        True,
-        "ranks",
-    ): "e-values for the median difference: at least one run diverged, so only the order counts",
-    (
-        False,
-        "ranks",
-    ): "e-values for the median difference: at least one run diverged, so only the order counts",
+TESTS = {  # by pairing
+    True: "Student's t for the mean difference of paired seeds",
+    False: "Welch's t for the difference of two means",
 }
+RANK_TEST = "e-values for the median difference: at least one run diverged, so only the order counts"
 
 
 def try_to_write(document: dict[str, Any], parent: Path) -> str | None:
@@ -252,30 +245,36 @@ def _describe_power(document: dict[str, Any]) -> str:
             "No number of runs up to 10,000 a side would decide the claim with 80% power at the observed "
             "difference, or the runs have no spread from which to tell."
         )
-    sentence = f"{required} runs a side decide the claim with 80% power at the observed difference."
+    sentence = (
+        f"{required} runs a side decide the claim with 80% power at the observed difference, in one declared "
+        f"analysis (--looks {required})."
+    )
     if document["claim"] != "INCONCLUSIVE":
         return sentence
-    return f"{sentence} Adding runs until it is SUPPORTED keeps its error rate only if the looks allow it."
+    return f"{sentence} Runs may be added until there is a verdict only if it is anytime-valid."
 
 
 def _describe_method(document: dict[str, Any]) -> list[tuple[str, str]]:
     looks = document["looks"]
     design = {
-        "anytime": "anytime-valid: the interval holds however often, and why ever, runs were added",
-        "once": "one analysis of a number of runs that was set before the first one",
+        "anytime": "none: anytime-valid, it holds however often, and for whatever reason, runs were added",
+        "once": "none: one analysis of a number of runs that was set before the first one",
     }
+    analyses = design[looks] if isinstance(looks, str) else f"at {format_looks(tuple(looks))} a side"
     gain = document["pairing_gain"]
     pairing_gain = "" if gain is None else f"unpaired runs would need {gain:.2f} times as many seeds"
     declared = "no"
     if document["declared"]:
         declared = f"{document['declared']}, SHA-256 {document['declaration_digest']}"
+        if document["run_times"] == "unknown":
+            declared += "; no run says when it began, so only the age of the files was checked"
     reduction = document["reduce"]
     return [
         ("pairing", document["pairing"]),
         *([("gain of pairing", pairing_gain)] if pairing_gain else []),
-        ("test", BASES[document["paired"], document["basis"]]),
+        ("test", RANK_TEST if document["basis"] == "ranks" else TESTS[document["paired"]]),
         ("interval", f"{document['interval']['level'] or 0.95:.0%}, two-sided"),
-        ("looks", design[looks] if isinstance(looks, str) else f"at {format_looks(tuple(looks))} a side"),
+        ("interim analyses", analyses),
         (
             "value of a run",
             reduction

@@ -42,7 +42,7 @@ class GroupDifferences:
         self._errors: list[float] = [
             sd / math.sqrt(count) for sd, count in zip(self.sds, self.counts, strict=True)
         ]
-        self.tied = is_rounding_error(max(self.sds), [*groups[0], *groups[1]])
+        self.tied = is_rounding_error(min(self.sds), [*groups[0], *groups[1]])
         self.rule = rule
 
     @property

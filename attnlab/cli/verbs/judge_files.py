@@ -34,6 +34,9 @@ def main(options: argparse.Namespace) -> int:
         validate_reduction(options.reduce)
     if options.noise is not None:
         return _print_noise_floor(options)
+    for flag in ("fdr", "batch"):
+        if getattr(options, flag):
+            raise InvalidConfig(f"--{flag}: add --champion and --log")
     count = 1 if options.arm_column is not None else 2
     if len(options.words) != count:
         raise InvalidConfig(
@@ -69,11 +72,14 @@ def _declare(options: argparse.Namespace) -> int:
     if options.same_unit:
         raise InvalidConfig("--same-unit: give it when the runs are judged")
     path = Path(options.declare)
+    words = shlex.join(options.words)
+    if options.arm_column is not None:
+        words += f" --arm-column {shlex.quote(options.arm_column)}"
     declaration = write_declaration(path, read_question(options), options.words, options.arm_column)
     print(
         f"declared in {path} at {declaration.declared}, SHA-256 {declaration.digest[:16]}: "
         f"{_describe_question(declaration.question)}. When the runs exist, judge them with:\n"
-        f"python -m attnlab judge {shlex.join(options.words)} --declare {shlex.quote(options.declare)}",
+        f"python -m attnlab judge {words} --declare {shlex.quote(options.declare)}",
         file=sys.stderr,
     )
     print(json.dumps(json.loads(path.read_text("utf-8")), indent=1), flush=True)
@@ -125,6 +131,7 @@ def judge_sides(
         **judgment.summarize_judgment(result, question),
         "exploratory": bool(reasons),
         "exploratory_reasons": reasons,
+        "run_times": "known" if all(run.started for side in sides for run in side) else "unknown",
         "declared": declaration.declared if declaration else None,
         "declaration_digest": declaration.digest if declaration else None,
         "names": list(names),
@@ -133,6 +140,8 @@ def judge_sides(
     print(document["sentence"], result.pairing, sep="\n", file=sys.stderr)
     for reason in reasons:
         print(f"EXPLORATORY: {reason}", file=sys.stderr)
+    if document["run_times"] == "unknown" and declaration:
+        print("no run says when it began: only the age of the files was checked", file=sys.stderr)
     if question.reduce == "best":
         print("--reduce best: the best of several evaluations is optimistic", file=sys.stderr)
     document["report"] = judgment_page.try_to_write(document, Path("reports"))
@@ -151,7 +160,7 @@ def _require_agreement(declaration: Declaration, options: argparse.Namespace) ->
         "reduce": options.reduce,
         "looks": None if options.looks is None else parse_looks(options.looks),
     }
-    differences = declaration.find_differences(asked, options.words, options.arm_column)
+    differences = declaration.list_differences(asked, options.words, options.arm_column)
     if differences:
         raise InvalidConfig(
             f"--declare {options.declare}: {'; '.join(differences)}: judge as declared, or without "
