@@ -146,7 +146,8 @@ def test_new_champions_are_the_base_of_later_tests(create_log):
 
 
 def test_added_pairs_are_counted_as_by_a_log(create_log):
-    sample, gains = draw_gains(2)
+    sample = simulate.draw_searches(simulate.Search(12, 0.8, 2.5, 9), 2)  # tests after discoveries decide
+    gains = sample.compute_gains()
     per_pair, per_candidate, by_t = simulate.try_after_added_pairs(sample)
     for i, candidates in enumerate(gains):
         log, one_each = create_log(), create_log()
