@@ -216,8 +216,8 @@ def test_every_quick_command_runs(tmp_path):
 def write_assumed_files(folder: Path) -> None:
     """Write the files that the pages assume: texts, a user config, a folder of reports."""
     (folder / "book.txt").write_text(TEXT)
-    for name, shift in (("base", 0.0), ("a", 0.0), ("b", -0.1)):
-        losses = [3.28 + shift, 3.29 + shift, 3.27 + shift / 2]
+    for name, shift in (("base", 0.0), ("a", 0.02), ("b", -0.1)):
+        losses = [3.28 + shift * (1 + seed % 3 / 10) + 0.01 * (seed % 4) for seed in range(8)]
         rows = "".join(f"{seed},{loss}\n" for seed, loss in enumerate(losses))
         (folder / f"{name}.csv").write_text(f"seed,val_loss\n{rows}")
     for name in ("a", "b"):
