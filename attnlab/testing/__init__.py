@@ -7,8 +7,8 @@
         case()
 
 `check_variant(["heads=mine"])` returns the outcomes instead. `check_module` and
-`parametrize_attention_checks` check any torch module, also of other projects. All trials use small seeded float64 tensors on
-the CPU.
+`parametrize_attention_checks` check any torch module, also of other projects. All trials use small seeded
+float64 tensors on the CPU.
 """
 
 from attnlab.testing.conformance import (

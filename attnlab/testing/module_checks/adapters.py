@@ -1,4 +1,4 @@
-"""Adapters: one interface, from x of shape [B, T, D] to y of shape [B, T, E], for modules of other projects."""
+"""Adapters: one interface, from x [B, T, D] to y [B, T, E], for modules of other projects."""
 
 import inspect
 from abc import ABC, abstractmethod

@@ -13,15 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.testing.module_checks.adapters import Adapter
-from attnlab.testing.module_checks.deviation import CheckFailed, CheckSkipped, Deviation
+from attnlab.testing.module_checks.deviation import SMALLEST_SCALE, CheckFailed, CheckSkipped, Deviation
 from attnlab.testing.module_checks.subject import Subject, copy_in_dtype, describe_error
 
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-4}  # many modules compute their softmax in float32
 ZERO_GRADIENT = 1e-9  # relative to the largest gradient
 FLOAT32_TOLERANCE = 1e-4
 BFLOAT16_TOLERANCE = 0.05  # about six roundings to eight bits
-GRADIENT_TOLERANCE = 1e-3
-GRADIENT_STEPS = (1e-2, 1e-3, 1e-4, 1e-5)  # the best one counts: rounding and curvature differ by module
+GRADIENT_TOLERANCE = 5e-3  # a wrong gradient differs by more; a kink, as of a relu, within a step by less
+GRADIENT_STEPS = (1e-2, 1e-3, 1e-4)  # the best one counts: rounding and curvature differ by module
+GRADIENT_FLOOR = 0.1  # of the steepest slope: smaller ones drown in the rounding of a float32 softmax
 MAX_GRADIENT_POSITIONS = 12
 N_SPLITS = 4  # random ones, besides single tokens and a last token alone
 
@@ -37,7 +38,7 @@ Check = Callable[[Subject, int, int], Measured]  # of subject, batch and length
 
 
 def check_causality(subject: Subject, batch: int, length: int) -> Measured:
-    """Output t does not depend on inputs after t: their gradient is zero, and replacing them changes nothing."""
+    """Output t does not depend on inputs after t: their gradient is zero, and their values are unused."""
     if not subject.is_causal:
         raise CheckSkipped("declared non-causal")
     adapter = subject.build()
@@ -49,21 +50,23 @@ def check_causality(subject: Subject, batch: int, length: int) -> Measured:
         x = x.detach()
         y = adapter.forward(x)
     gradient, outputs = Deviation(ZERO_GRADIENT), _start_deviation(subject)
-    for t in _choose_positions(length - 1):
-        if y.requires_grad:
-            (slope,) = torch.autograd.grad(_project(y[:, t]), x, retain_graph=True)
-            largest = slope.abs().max().item()
-            future = slope[:, t + 1 :].abs()
-            latest = t + 1 + int(future.amax(dim=(0, 2)).argmax())
+    positions = _choose_positions(length)
+    if y.requires_grad:
+        slopes = [torch.autograd.grad(_project(y[:, t]), x, retain_graph=True)[0].abs() for t in positions]
+        largest = max((slope.max().item() for slope in slopes), default=0.0)
+        for t, slope in zip(positions[:-1], slopes[:-1], strict=True):
+            future = slope[:, t + 1 :].amax(dim=(0, 2))
             gradient.add(
-                future.max().item() / largest if largest else 0.0,
+                future.max().item() / max(largest, SMALLEST_SCALE),
                 f"gradient of output {t} with respect to later inputs",
-                f"input token {latest}",
+                f"input token {t + 1 + int(future.argmax())}",
             )
-        with torch.no_grad():
+    y = y.detach()
+    with torch.no_grad():
+        for t in positions[:-1]:
             replaced = torch.cat([x[:, : t + 1], other[:, t + 1 :]], dim=1)
             actual = adapter.forward(replaced)[:, : t + 1]
-            outputs.compare(actual, y[:, : t + 1].detach(), f"inputs after token {t} replaced")
+            outputs.compare(actual, y[:, : t + 1], f"inputs after token {t} replaced", whole=y)
     value = max(gradient.largest, outputs.largest)
     return Measured(value, f"gradient {gradient.largest:.1e}, outputs {outputs.largest:.1e} relative")
 
@@ -83,8 +86,8 @@ def check_cache(subject: Subject, batch: int, length: int) -> Measured:
         state, first = adapter.start(), 0
         for size in sizes:
             case = f"chunks {'+'.join(map(str, sizes))}"
-            y, state = adapter.step(x[:, first : first + size], state)
-            deviation.compare(y, full[:, first : first + size], case, first)
+            y, state = adapter.step(x[:, first : first + size].contiguous(), state)
+            deviation.compare(y, full[:, first : first + size], case, first, whole=full)
             first += size
     return Measured(deviation.largest, str(deviation))
 
@@ -99,10 +102,12 @@ def check_left_padding(subject: Subject, batch: int, length: int) -> Measured:
     pads = [min(1 + 2 * row, length - 1) for row in range(batch)][::-1]
     is_token = torch.stack([torch.arange(length, device=x.device) >= pad for pad in pads])
     padded = adapter.forward(x, is_token)
+    whole = adapter.forward(x)
     deviation = _start_deviation(subject)
     for row, pad in enumerate(pads):
-        alone = adapter.forward(x[row : row + 1, pad:])
-        deviation.compare(padded[row : row + 1, pad:], alone, f"{pad} of {length} tokens padding", pad)
+        alone = adapter.forward(x[row : row + 1, pad:].contiguous())
+        case = f"{pad} of {length} tokens padding"
+        deviation.compare(padded[row : row + 1, pad:], alone, case, pad, whole=whole)
     return Measured(deviation.largest, str(deviation))
 
 
@@ -118,7 +123,7 @@ def check_batch(subject: Subject, batch: int, length: int) -> Measured:
         mode = "training" if is_training else "evaluation"
         for row in range(batch if batch > 1 else 0):
             alone = _copy(subject, adapter, is_training).forward(x[row : row + 1])
-            deviation.compare(y[row : row + 1], alone, f"row {row} of {batch} alone, in {mode}")
+            deviation.compare(y[row : row + 1], alone, f"row {row} of {batch} alone, in {mode}", whole=y)
     return Measured(deviation.largest, str(deviation))
 
 
@@ -229,20 +234,20 @@ def check_gradients(subject: Subject, batch: int, length: int) -> Measured:
     if not y.requires_grad:
         raise CheckFailed("the output has no gradient")
     gradients = torch.autograd.grad(y, list(tensors.values()), allow_unused=True)
-    slopes: dict[str, tuple[float, list[float]]] = {}
+    slopes: dict[str, tuple[float, float]] = {}  # by backward, and the nearest finite difference
     for number, ((name, tensor), gradient) in enumerate(zip(tensors.items(), gradients, strict=True)):
         generator = torch.Generator().manual_seed(number)
         direction = torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.device)
         direction /= direction.norm()
         slope = 0.0 if gradient is None else (gradient * direction).sum().item()
-        slopes[name] = slope, [_measure_slope(adapter, x, tensor, direction, h) for h in GRADIENT_STEPS]
-    scale = max(abs(measured[1]) for _, measured in slopes.values())
+        measured = [_measure_slope(adapter, x, tensor, direction, step) for step in GRADIENT_STEPS]
+        slopes[name] = slope, min(measured, key=lambda other: abs(other - slope))
     deviation = Deviation(GRADIENT_TOLERANCE)
-    for name, (slope, measured) in slopes.items():
-        nearest = min(measured, key=lambda other: abs(other - slope))
-        size = abs(slope) + abs(nearest) + GRADIENT_TOLERANCE * scale
+    scale = max(max(abs(slope), abs(nearest)) for slope, nearest in slopes.values())
+    for name, (slope, nearest) in slopes.items():
+        size = max(abs(slope), abs(nearest), GRADIENT_FLOOR * scale, SMALLEST_SCALE)
         deviation.add(
-            abs(slope - nearest) / size if size else 0.0,
+            abs(slope - nearest) / size,
             f"gradient of {name}: {slope:.6g} by backward, {nearest:.6g} by finite differences",
         )
     return Measured(deviation.largest, str(deviation))
@@ -250,7 +255,7 @@ def check_gradients(subject: Subject, batch: int, length: int) -> Measured:
 
 @torch.no_grad()
 def check_state(subject: Subject, batch: int, length: int) -> Measured:
-    """A call leaves nothing behind: its input stays, and other calls and caches in between change no output."""
+    """A call leaves its input as it is, and changes no output of later calls or caches."""
     adapter = subject.build()
     x = subject.draw_input(adapter, batch, length)
     other = subject.draw_input(adapter, batch + 1, length + 2, seed=1)
@@ -348,26 +353,26 @@ def _is_missing_kernel_message(message: str) -> bool:
 
 @torch.no_grad()
 def _measure_slope(adapter: Adapter, x: Tensor, tensor: Tensor, direction: Tensor, step: float) -> float:
-    """Measure a derivative by a central difference; the tensor keeps its values."""
+    """Measure a derivative by central differences of order four; the tensor keeps its values."""
     values = []
     original = tensor.clone()
-    for sign in (1, -1):
-        tensor.copy_(original + sign * step * direction)
+    for factor in (1, -1, 2, -2):
+        tensor.copy_(original + factor * step * direction)
         values.append(_project(adapter.forward(x)).item())
         tensor.copy_(original)
-    return (values[0] - values[1]) / (2 * step)
+    return (8 * (values[0] - values[1]) - (values[2] - values[3])) / (12 * step)
 
 
 def _decode_in_turn(subject: Subject, adapter: Adapter, x: Tensor, other: Tensor) -> None:
     """Decode two batches in turn, each with a cache of its own, and compare with decoding one alone."""
     length = x.shape[1]
     state, alone = adapter.start(), []
-    for t in range(length):
-        y, state = adapter.step(x[:, t : t + 1], state)
+    for token in x.split(1, dim=1):
+        y, state = adapter.step(token.contiguous(), state)
         alone.append(y.clone())
     state, other_state = adapter.start(), adapter.start()
     deviation = _start_deviation(subject)
     for t in range(length):
-        y, state = adapter.step(x[:, t : t + 1], state)
+        y, state = adapter.step(x[:, t : t + 1].contiguous(), state)
         deviation.compare(y, alone[t], "decoded in turn with another batch", t)
-        _, other_state = adapter.step(other[:, t : t + 1], other_state)
+        _, other_state = adapter.step(other[:, t : t + 1].contiguous(), other_state)

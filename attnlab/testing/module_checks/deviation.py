@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+SMALLEST_SCALE = 1e-6  # smaller expected values count as this: rounding of a zero is no deviation
 AXES = {1: ("channel",), 2: ("token", "channel"), 3: ("row", "token", "channel")}
 
 
@@ -28,8 +29,10 @@ class Deviation:
     tolerance: float
     largest: float = 0.0
 
-    def compare(self, actual: Tensor, expected: Tensor, case: str, first_token: int = 0) -> None:
-        """Compare two outputs; `first_token` is the position of the first token of a part.
+    def compare(
+        self, actual: Tensor, expected: Tensor, case: str, first_token: int = 0, whole: Tensor | None = None
+    ) -> None:
+        """Compare two outputs; a part begins at `first_token`, and differences are relative to the whole.
 
         Raises:
             CheckFailed: shapes differ, a value is not finite, or the difference exceeds the tolerance.
@@ -39,13 +42,13 @@ class Deviation:
         if expected.numel() == 0:
             return
         difference = (actual.double() - expected.double()).abs()
-        scale = max(expected.double().abs().max().item(), torch.finfo(torch.float32).tiny)
+        scale = (expected if whole is None else whole).double().abs().max().item()
         is_finite = difference.isfinite()
         ranked = difference.masked_fill(~is_finite, torch.inf)
         position = _describe_position(ranked, first_token)
         if not bool(is_finite.all()):
             raise CheckFailed(f"{case}: NaN or infinity", position)
-        self.add(difference.max().item() / scale, case, position)
+        self.add(difference.max().item() / max(scale, SMALLEST_SCALE), case, position)
 
     def add(self, difference: float, case: str, position: str = "") -> None:
         """Add a relative difference that was computed elsewhere.

@@ -144,14 +144,15 @@ def _find_smallest_failure(
 
 
 def _describe_failure(error: Exception, subject: Subject, shape: tuple[int, int]) -> Reproduction:
-    is_difference = isinstance(error, CheckFailed)
+    if not isinstance(error, CheckFailed):
+        error = CheckFailed("the module raises an error")
     return Reproduction(
         seed=SEED,
         x_shape=(*shape, subject.build().dim),
         dtype=str(subject.dtype).removeprefix("torch."),
-        case=error.case if is_difference else "the module raises an error",
-        position=error.position if is_difference else "",
-        largest_difference=error.largest_difference if is_difference else None,
+        case=error.case,
+        position=error.position,
+        largest_difference=error.largest_difference,
     )
 
 

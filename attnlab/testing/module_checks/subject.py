@@ -130,13 +130,9 @@ def build_module(factory: Factory, seed: int) -> Callable[..., Any]:
         generator = torch.Generator().manual_seed(seed + 1)
         with torch.no_grad():
             for parameter in module.parameters():
-                if (
-                    parameter.is_floating_point()
-                    and parameter.numel()
-                    and parameter.min() == parameter.max()
-                ):
+                if parameter.is_floating_point() and parameter.numel() and parameter.min() == parameter.max():
                     noise = torch.randn(parameter.shape, generator=generator)
-                    parameter += CONSTANT_NOISE * noise.to(parameter)
+                    parameter.add_(CONSTANT_NOISE * noise.to(parameter))
     return module
 
 

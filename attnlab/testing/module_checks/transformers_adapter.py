@@ -79,9 +79,7 @@ class TransformersAdapter(Adapter):
             arguments[self.cache_name] = cache
         return first_output(self.module(x_BTD, **arguments))
 
-    def _build_mask(
-        self, x_BTD: Tensor, is_token_BT: Tensor | None, cache: Any, position_ids: Tensor
-    ) -> Any:
+    def _build_mask(self, x_BTD: Tensor, is_token_BT: Tensor | None, cache: Any, position_ids: Tensor) -> Any:
         """Build the mask of the layer's type: full, sliding window or chunked; bidirectional if declared."""
         from transformers import masking_utils
 
@@ -125,7 +123,7 @@ class TransformersAdapter(Adapter):
 
 
 def _with_implementation(config: Any) -> Any:
-    """Return the config, with `eager` if no implementation is set: the module then runs it, and masks need it."""
+    """Return the config, with `eager` if it names no implementation: the module runs that, masks need it."""
     if getattr(config, "_attn_implementation", None) is not None:
         return config
     return type(config).from_dict(config.to_dict(), attn_implementation="eager")
