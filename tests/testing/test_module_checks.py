@@ -539,7 +539,7 @@ def test_command_fails_if_nothing_could_be_checked(folder, monkeypatch, capsys):
         (["--module", "no_such_module:f"], "importing no_such_module raises ModuleNotFoundError"),
         (["--module", "broken_file:f"], "No module named 'no_such_package'"),
         (["--module", "exiting_file:f"], "ends the program"),
-        (["--module", "attention_file:Leyer"], "has no function Leyer (nearest: Layer"),
+        (["--module", "attention_file:Layerz"], "has no function Layerz (nearest: Layer"),
         (["--module", "attention_file:number"], "has no function number"),
         (["--module", "attention_file"], "give MODULE:FACTORY"),
         (["--module", "attention_file:two"], "no adapter fits function"),

@@ -1,4 +1,4 @@
-"""`python -m attnlab check --module FILE:FACTORY`: checks of an attention module of any project.
+"""`python -m attnlab check --module my_attention:MyAttention`: checks of an attention module of any project.
 
 Exit status: 0 all checks passed or were skipped, 1 a check failed or all were skipped, 2 the module cannot be
 imported, the factory is missing, or no adapter fits.
@@ -45,14 +45,14 @@ def check_target(options: argparse.Namespace) -> int:
 
 
 def load_factory(target: str) -> Callable[[], Any]:
-    """Import the factory of a target such as `my_attention:make`.
+    """Import the factory of a target such as `my_attention:MyAttention`.
 
     Raises:
         InvalidConfig: the target has another form, its module cannot be imported, or has no such function.
     """
     module_name, _, name = target.partition(":")
     if not module_name or not name.isidentifier():
-        raise InvalidConfig(f"--module {target}: give MODULE:FACTORY, as in my_attention:make")
+        raise InvalidConfig(f"--module {target}: give MODULE:FACTORY, as in my_attention:MyAttention")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
