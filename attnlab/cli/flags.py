@@ -73,7 +73,7 @@ def add_check_flags(parser: VerbParser) -> None:
     parser.add_argument(
         "--module",
         metavar="MODULE:FACTORY",
-        help="check the torch module that a function of a Python module returns, as in my_attention:MyAttention",
+        help="check the torch module that a class or function returns, as in my_attention:MyAttention",
     )
     parser.add_argument(
         "--adapter",
