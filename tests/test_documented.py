@@ -220,6 +220,9 @@ def write_assumed_files(folder: Path) -> None:
         losses = [3.28 + shift * (1 + seed % 3 / 10) + 0.01 * (seed % 4) for seed in range(8)]
         rows = "".join(f"{seed},{loss}\n" for seed, loss in enumerate(losses))
         (folder / f"{name}.csv").write_text(f"seed,val_loss\n{rows}")
+    page = (ROOT / "docs" / "module_checks.md").read_text("utf-8")
+    [module] = re.findall(r"^```python\n(# my_attention\.py\n.*?)^```", page, re.M | re.S)
+    (folder / "my_attention.py").write_text(module)
     for name in ("a", "b"):
         (folder / "texts" / name).mkdir(parents=True)
         (folder / "texts" / name / f"{name}.txt").write_text(TEXT)
