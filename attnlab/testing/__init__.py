@@ -28,7 +28,7 @@ from attnlab.testing.invariants.variant_composition import (
     count_single_axis_variants,
     iter_single_axis_variants,
 )
-from attnlab.testing.module_checks.results import CheckResult, Reproduction
+from attnlab.testing.module_checks.check_results import CheckResult, Reproduction
 from attnlab.testing.module_checks.runner import check_module, parametrize_attention_checks
 
 __all__ = [

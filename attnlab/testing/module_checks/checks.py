@@ -155,10 +155,10 @@ def check_determinism(subject: Subject, batch: int, length: int) -> Measured:
                 raise CheckFailed(f"parameter {name} differs between two instances of one seed")
     x = subject.draw_input(adapter, batch, length)
     exact = Deviation(0.0)
-    with _seeded(1):
+    with _use_seed(1):
         expected = adapter.forward(x)
     for seed, instance, case in ((2, adapter, "another random state"), (1, again, "a second instance")):
-        with _seeded(seed):
+        with _use_seed(seed):
             exact.compare(instance.forward(x), expected, case)
     return Measured(0.0, "bitwise equal outputs")
 
@@ -329,13 +329,13 @@ def _is_random_in_training(subject: Subject, adapter: Adapter, x: Tensor) -> boo
     outputs = []
     for seed in (1, 2):
         other = _copy(subject, adapter, True)
-        with _seeded(seed):
+        with _use_seed(seed):
             outputs.append(other.forward(x))
     return not torch.equal(*outputs)
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def _use_seed(seed: int) -> Iterator[None]:
     """Seed torch's random state, and restore it at the end."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import torch
 
+from attnlab.testing.module_checks.check_results import CheckResult, Reproduction
 from attnlab.testing.module_checks.checks import CHECKS, LENGTHS, Check
 from attnlab.testing.module_checks.deviation import CheckFailed, CheckSkipped
-from attnlab.testing.module_checks.results import CheckResult, Reproduction
 from attnlab.testing.module_checks.subject import SEED, Factory, Subject, describe_error, prepare_subject
 
 BATCH = 3
