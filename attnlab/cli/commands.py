@@ -239,7 +239,7 @@ VERBS = {
         "run the conformance tests on the shipped variants, on your own, or on any attention module",
         "[OVERRIDE ...] [--config-dir DIR] [-v] | --module MODULE:FACTORY [--adapter NAME] [--bidirectional] "
         "[--json]",
-        ("heads=gqa", "-v --config-dir myconf mask=banded", "--module my_attention:MyAttention"),
+        ("-v --config-dir myconf mask=banded", "--module my_attention:MyAttention"),
         flags.add_check_flags,
         details="Exit status 1 if a variant breaks an invariant, a module fails a check, or nothing could be "
         "checked.",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnlab import stats
-from attnlab.external.candidate_log import Candidate, compute_evalue, open_log
+from attnlab.external.candidate_log import CandidateTest, compute_evalues, open_log
 from attnlab.external.judgment import judge_runs
 from attnlab.external.question import Question
 from attnlab.external.result_files import ExternalRun
@@ -78,7 +78,7 @@ def test_evalues_are_those_of_judge():
         list_runs(LEVEL - MARGIN + sample.candidates[0, 3] - sample.shift * sample.better[0, 3]),
         QUESTION,
     )
-    assert simulate.compute_evalues(gains)[0, 3] == pytest.approx(compute_evalue(judgment, QUESTION))
+    assert simulate.compute_evalues(gains)[0, 3] == pytest.approx(compute_evalues(judgment, QUESTION)[0])
     paths = simulate.compute_evalue_paths(gains)
     for i, j, n in np.ndindex(paths.shape):
         assert paths[i, j, n] == pytest.approx(stats.compute_t_evalue(gains[i, j, : n + 1]), rel=1e-9)
@@ -102,8 +102,10 @@ class Log:
         candidates = []
         for e_value in e_values:
             self.sets += 1
-            candidates.append(Candidate("b", ("a", str(self.sets)), (), (8, 8), None, float(e_value)))
-        return [test.accepted for test in self.log.test_candidates("a", candidates)]
+            candidates.append(
+                CandidateTest("a", "b", ("a", str(self.sets)), (), (8, 8, 8), None, float(e_value), 1e300)
+            )
+        return [test.accepted for test in self.log.test_candidates(candidates)]
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def _test(options: argparse.Namespace, question: Question | None) -> int:
     with candidate_log.open_log(path, question, rate, procedure) as log:
         known = len(log.tests)
         tests = log.test_candidates(candidates)
-        document = _summarize(log, tests)
+        output = _summarize(log, tests)
     for test in tests:
         _print_test(test, question, is_known=test.test <= known)
     print(_describe_budget(log), file=sys.stderr)
@@ -65,13 +65,13 @@ def _test(options: argparse.Namespace, question: Question | None) -> int:
     if winners:
         best = max(winners, key=lambda test: test.e_value)
         command = f"judge --log {shlex.quote(options.log)} --confirm {shlex.quote(best.candidate)}"
-        document["confirm"] = f"python -m attnlab {command} FRESH_CHAMPION FRESH_CANDIDATE"
+        output["confirm"] = f"python -m attnlab {command} FRESH_CHAMPION FRESH_CANDIDATE"
         print(
             "confirm the winner on seeds that no test of the log has used, with the champion's runs first:\n"
-            f"{document['confirm']}",
+            f"{output['confirm']}",
             file=sys.stderr,
         )
-    print(json.dumps(document, indent=1, ensure_ascii=False), flush=True)
+    print(json.dumps(output, indent=1, ensure_ascii=False), flush=True)
     return EXIT_BY_VERDICT[Verdict.SUPPORTED if winners else Verdict.INCONCLUSIVE][0]
 
 
@@ -89,19 +89,19 @@ def _confirm(options: argparse.Namespace, question: Question | None) -> int:
         earlier = [record for record in log.confirmations if record["test"] == winner.test]
         _require_fresh_seeds(log, runs, winner)
         declaration = Declaration(log.question, tuple(options.words), None, winner.time, log.last_digest)
-        exit_status, document = judge_files.judge_sides(
+        exit_status, output = judge_files.judge_sides(
             sides, options.words, log.question, declaration, same_unit=options.same_unit
         )
         record = {
             "test": winner.test,
             "candidate": winner.candidate,
             "files": options.words,
-            "digests": document["digests"],
+            "digests": output["digests"],
             "seeds": _list_seeds(runs),
-            "claim": document["claim"],
-            "estimate": document["estimate"],
-            "interval": document["interval"],
-            "exploratory": document["exploratory"],
+            "claim": output["claim"],
+            "estimate": output["estimate"],
+            "interval": output["interval"],
+            "exploratory": output["exploratory"],
             "time": format_now(),
         }
         log.append("confirmation", record)
@@ -112,8 +112,8 @@ def _confirm(options: argparse.Namespace, question: Question | None) -> int:
             "one",
             file=sys.stderr,
         )
-    document |= {"confirms": winner.candidate, "earlier_confirmations": len(earlier)}
-    print(json.dumps(document, indent=1, ensure_ascii=False), flush=True)
+    output |= {"confirms": winner.candidate, "earlier_confirmations": len(earlier)}
+    print(json.dumps(output, indent=1, ensure_ascii=False), flush=True)
     return exit_status
 
 

@@ -103,8 +103,8 @@ def _print_verdict(options: argparse.Namespace) -> int:
         names = list(options.words)
         if Path(first).resolve() == Path(rest[0]).resolve():
             raise InvalidConfig(f"{first}: both sides are the same file")
-    exit_status, document = judge_sides(sides, names, question, declaration, same_unit=options.same_unit)
-    print(json.dumps(document, indent=1, ensure_ascii=False), flush=True)
+    exit_status, output = judge_sides(sides, names, question, declaration, same_unit=options.same_unit)
+    print(json.dumps(output, indent=1, ensure_ascii=False), flush=True)
     return exit_status
 
 
@@ -125,7 +125,7 @@ def judge_sides(
         if declaration
         else ["nothing was declared before the runs (--declare)"]
     )
-    document: dict[str, Any] = {
+    output: dict[str, Any] = {
         "verdict": word,
         "claim": claim,
         **judgment.summarize_judgment(result, question),
@@ -137,17 +137,17 @@ def judge_sides(
         "names": list(names),
         "digests": [digest_runs(side) for side in sides],
     }
-    print(document["sentence"], result.pairing, sep="\n", file=sys.stderr)
+    print(output["sentence"], result.pairing, sep="\n", file=sys.stderr)
     for reason in reasons:
         print(f"EXPLORATORY: {reason}", file=sys.stderr)
-    if document["run_times"] == "unknown" and declaration:
+    if output["run_times"] == "unknown" and declaration:
         print("no run says when it began: only the age of the files was checked", file=sys.stderr)
     if question.reduce == "best":
         print("--reduce best: the best of several evaluations is optimistic", file=sys.stderr)
-    document["report"] = judgment_page.try_to_write(document, Path("reports"))
-    if document["report"] is not None:
-        print(f"report: {document['report']}", file=sys.stderr)
-    return exit_status, document
+    output["report"] = judgment_page.try_to_write(output, Path("reports"))
+    if output["report"] is not None:
+        print(f"report: {output['report']}", file=sys.stderr)
+    return exit_status, output
 
 
 def _require_agreement(declaration: Declaration, options: argparse.Namespace) -> None:
