@@ -4,7 +4,6 @@ The log is a file of JSON lines: the question and the error budget, then the tes
 confirmations. Lines are only appended, under a lock, and each has the digest of the line before it.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from attnlab import stats
 from attnlab.errors import InvalidConfig
 from attnlab.external.judgment import Judgment
 from attnlab.external.question import Question, format_now
+from attnlab.external.result_files import digest_text
 from attnlab.store.atomic_files import append_line
 
 Procedure = Literal["online", "batch"]
@@ -114,7 +114,7 @@ class CandidateLog:
         lines = list[str]()
         for kind, content in records:
             line = json.dumps({"kind": kind, **content, "previous": self.last_digest}, allow_nan=False)
-            self.last_digest = _digest(line)
+            self.last_digest = digest_text(line)
             lines.append(line)
         append_line(self.path, "\n".join(lines))
 
@@ -250,7 +250,7 @@ def load_log(path: Path) -> CandidateLog:
                 raise ValueError(f"kind {kind}")
         except (ValueError, TypeError, KeyError) as error:
             raise InvalidConfig(f"{place}: not a record of judge --log ({error!r})") from error
-        previous = _digest(line)
+        previous = digest_text(line)
     if log is None:
         raise InvalidConfig(f"--log {path}: not a log of judge")
     log.last_digest = previous
@@ -292,7 +292,3 @@ def _require_settings(
 def _count_needed_pairs(threshold: float) -> int:
     """The fewest pairs that may reach an e-value."""
     return next(count for count in range(2, 1000) if stats.find_largest_evalue(count) >= threshold)
-
-
-def _digest(line: str) -> str:
-    return hashlib.sha256(line.encode()).hexdigest()

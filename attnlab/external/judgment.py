@@ -15,7 +15,9 @@ from attnlab.errors import InvalidConfig
 from attnlab.external.noise_floor import ALPHA, POWER, require_equal_steps
 from attnlab.external.question import Question
 from attnlab.external.result_files import ExternalRun, digest_runs, shuffle_runs
+from attnlab.report.schema import Verdict
 
+VERDICTS = {True: Verdict.SUPPORTED, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}
 UNIT_FACTORS = {  # ratio of the medians of both sides -> the likely units
     1 / math.log(2): "nats on one side and bits on the other",
     100.0: "fractions on one side and percent on the other",
@@ -128,7 +130,7 @@ def describe_judgment(judgment: Judgment, question: Question) -> str:
         else f"95% CI [{decision.low:+.{digits}f}, {decision.high:+.{digits}f}]"
     )
     estimate = "unknown" if decision.estimate is None else f"{decision.estimate:+.{digits}f}"
-    outcome = {True: "SUPPORTED", False: "REFUTED", None: "INCONCLUSIVE"}[decision.holds]
+    outcome = VERDICTS[decision.holds]
     counts = " and ".join(str(len(side)) for side in judgment.values)
     threshold = f"< -{margin:g}" if question.lower_is_better else f"> {margin:g}"
     kind = "median " if judgment.basis == "ranks" else ""
@@ -152,7 +154,7 @@ def summarize_judgment(judgment: Judgment, question: Question) -> dict[str, Any]
         "direction": "lower" if question.lower_is_better else "higher",
         "margin": question.margin,
         "reduce": question.reduce,
-        "looks": question.looks if isinstance(question.looks, str) else list(question.looks),
+        "looks": question.to_dict()["looks"],
         "estimate": decision.estimate,  # B − A
         "interval": {
             "low": _keep_finite(decision.low), "high": _keep_finite(decision.high), "level": decision.level,

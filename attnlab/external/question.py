@@ -1,6 +1,5 @@
 """The question that is put to runs of A and B, and its declaration in a file before the runs exist."""
 
-import hashlib
 import json
 import math
 import os
@@ -15,6 +14,7 @@ from typing import Any, Literal
 from attnlab import stats
 from attnlab.errors import InvalidConfig
 from attnlab.external.result_files import ExternalRun
+from attnlab.store.fingerprint import compute_digest
 
 Looks = Literal["anytime", "once"] | tuple[int, ...]
 
@@ -42,11 +42,6 @@ class Question:
         """The differences B - A for which the answer is yes."""
         return (-math.inf, -self.margin) if self.lower_is_better else (self.margin, math.inf)
 
-    @property
-    def worst(self) -> float:
-        """The value of a run that diverged."""
-        return math.inf if self.lower_is_better else -math.inf
-
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Question":
         """The question of plain JSON, as of `to_dict`."""
@@ -60,7 +55,9 @@ class Question:
 
     def get_value(self, run: ExternalRun) -> float:
         """The number of a run; infinite if it diverged."""
-        return run.reduce(self.reduce, self.lower_is_better) if run.status == "done" else self.worst
+        if run.status == "done":
+            return run.reduce(self.reduce, self.lower_is_better)
+        return math.inf if self.lower_is_better else -math.inf
 
     def select_rule(
         self, counts: tuple[int, int]
@@ -184,7 +181,7 @@ def write_declaration(
         "arm_column": arm_column,
         "declared": format_now(),
     }
-    content["digest"] = _digest(content)
+    content["digest"] = compute_digest(content, 64)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(json.dumps(content, indent=1) + "\n")
@@ -209,7 +206,7 @@ def load_declaration(path: Path) -> Declaration:
         raise InvalidConfig(f"--declare {path}: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InvalidConfig(f"--declare {path}: not a declaration of judge ({error!r})") from error
-    if digest != _digest(content):
+    if digest != compute_digest(content, 64):
         raise InvalidConfig(f"--declare {path}: its digest is not that of its content: it was edited")
     return Declaration(question, files, arm_column, declared, digest)
 
@@ -217,10 +214,6 @@ def load_declaration(path: Path) -> Declaration:
 def format_now() -> str:
     """The time in ISO 8601, UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _format_setting(value: Any) -> str:

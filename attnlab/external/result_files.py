@@ -74,20 +74,21 @@ class ExternalRun:
 
 def digest_runs(runs: Sequence[ExternalRun]) -> str:
     """SHA-256 of the content: seeds, statuses, steps and values, in any order of the runs, in any file."""
-    return _digest_text("\n".join(sorted(map(_describe_content, runs))))
+    return digest_text("\n".join(sorted(map(_describe_content, runs))))
 
 
 def shuffle_runs(runs: Sequence[ExternalRun]) -> list[ExternalRun]:
     """The runs in an order that neither the file nor their values choose: that of a hash, as if random."""
     salt = digest_runs(runs)
-    return sorted(runs, key=lambda run: _digest_text(salt + _describe_content(run)))
+    return sorted(runs, key=lambda run: digest_text(salt + _describe_content(run)))
 
 
 def _describe_content(run: ExternalRun) -> str:
     return json.dumps(astuple(replace(run, place="", arm=None, started=None)))
 
 
-def _digest_text(text: str) -> str:
+def digest_text(text: str) -> str:
+    """SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -347,7 +348,7 @@ def _find_seed(run: str | None) -> str | None:
 
 def _normalize_seed(seed: str | None) -> str | None:
     """A seed as text; 7.0, as pandas writes integers beside missing cells, is 7."""
-    return re.sub(r"\.0+$", "", seed) if seed and re.fullmatch(r"-?\d+\.0+", seed) else seed
+    return seed and re.sub(r"^(-?\d+)\.0+$", r"\1", seed)
 
 
 def _parse_status(place: str, word: str) -> Status:

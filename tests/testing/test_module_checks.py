@@ -228,13 +228,15 @@ def test_every_check_has_a_defect():
     assert {names[0] for names in DEFECTS.values()} == {get_check_name(check) for check in CHECKS}
 
 
+def reproduce_late_positions():
+    """The reproduction of the only check that fails."""
+    results = testing.check_module(LateCachedPositions, on_fail="return")
+    [failure] = [result for result in results if result.outcome == "failed"]
+    return failure.reproduction
+
+
 def test_failure_has_the_smallest_input_and_raises():
-    [failure] = [
-        result
-        for result in testing.check_module(LateCachedPositions, on_fail="return")
-        if result.outcome == "failed"
-    ]
-    reproduction = failure.reproduction
+    reproduction = reproduce_late_positions()
     assert (reproduction.x_shape, reproduction.dtype, reproduction.case) == (
         (1, 2, DIM),
         "float64",
@@ -247,12 +249,7 @@ def test_failure_has_the_smallest_input_and_raises():
 
 
 def test_reproduction_gives_the_reported_difference():
-    [failure] = [
-        result
-        for result in testing.check_module(LateCachedPositions, on_fail="return")
-        if result.outcome == "failed"
-    ]
-    reproduction = failure.reproduction
+    reproduction = reproduce_late_positions()
     torch.manual_seed(reproduction.seed)
     module = LateCachedPositions().double().eval()
     generator = torch.Generator().manual_seed(reproduction.seed)

@@ -21,9 +21,6 @@ from attnlab.external.question import (
     write_declaration,
 )
 from attnlab.external.result_files import ExternalRun, digest_runs, read_runs, validate_reduction
-from attnlab.report.schema import Verdict
-
-VERDICTS = {True: Verdict.SUPPORTED, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}
 
 
 def main(options: argparse.Namespace) -> int:
@@ -118,7 +115,7 @@ def judge_sides(
 ) -> tuple[int, dict[str, Any]]:
     """Judge B against A, print the sentence and write the page; return the exit status and the JSON."""
     result = judgment.judge_runs(sides[0], sides[1], question, same_unit=same_unit)
-    claim = VERDICTS[result.decision.holds]
+    claim = judgment.VERDICTS[result.decision.holds]
     exit_status, word = EXIT_BY_VERDICT[claim]
     reasons = (
         declaration.list_earlier([run for side in sides for run in side])
