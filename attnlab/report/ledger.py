@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
+from attnlab.report.ledger_goals import GOALS_NOTE
 from attnlab.report.ledger_rows import (
     Ledger,
     LedgerReport,
@@ -35,13 +36,29 @@ GENERATED_MARKERS = (
 )  # phrases that only generated pages have
 HEADER = """# Ledger
 
-Every tested claim, the finding of its source, and the result here. `{mark} {folder}`
-generates this page from the reports beside it, with a page for each report; ledger.html is the same table
-with filters. The README of the project explains the verdicts. Papers are cited by author, year and arXiv id,
-other documents by title.
+The options for each goal, and every tested claim with the finding of its source and the result here.
+`{mark} {folder}` generates this page from the reports beside it,
+with a page for each report; ledger.html has the same tables with filters. The README of the project explains
+the verdicts. Papers are cited by author, year and arXiv id, other documents by title.
 
 {totals}
+{speedup_note}
 """
+GOALS_SECTION = """
+## Options by goal
+
+{note}
+"""
+GOAL_HEADERS = (
+    "experiment",
+    "option",
+    "effect, {level}% CI",
+    "KV cache",
+    "throughput",
+    "effective speed-up",
+    "tested",
+    "verdict",
+)
 CLAIM_HEADERS = ("experiment", "claim", "tested")
 SOURCE_HEADERS = ("source", "finding of the source", "verdict")
 HYPOTHESES_SECTION = """
@@ -124,9 +141,15 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
     bibliography = find_bibliography(folder)
     level = format_percent(CONFIDENCE_LEVEL)
     parts = [
-        HEADER.format(mark=REPORT_COMMAND, folder=folder.as_posix(), totals=format_totals(ledger)),
+        HEADER.format(
+            mark=REPORT_COMMAND,
+            folder=folder.as_posix(),
+            totals=format_totals(ledger),
+            speedup_note=ledger.speedup_note,
+        ),
+        *_build_goals_section(ledger, level),
         HYPOTHESES_SECTION.format(tally=format_verdict_counts(hypotheses), level=level),
-        *(f"{note}\n" for note in (ledger.agreement, ledger.speedup_note) if note),
+        *([f"{ledger.agreement}\n"] if ledger.agreement else []),
         _format_table(
             (
                 *CLAIM_HEADERS,
@@ -186,6 +209,32 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
             rules,
         ]
     return "\n".join(parts)
+
+
+def _build_goals_section(ledger: Ledger, level: str) -> list[str]:
+    """Build a table of options per goal; empty if no report has a goal."""
+    parts = [GOALS_SECTION.format(note=GOALS_NOTE)] if ledger.goals else []
+    for table in ledger.goals:
+        parts += [
+            f"### {table.title}\n",
+            _format_table(
+                [header.format(level=level) for header in GOAL_HEADERS],
+                [
+                    (
+                        f"[{option.experiment}]({option.folder}/report.md)",
+                        f"{option.arm} vs {option.against}",
+                        option.effect,
+                        option.cache,
+                        option.throughput,
+                        option.speedup,
+                        option.tested,
+                        option.verdict,
+                    )
+                    for option in table.options
+                ],
+            ),
+        ]
+    return parts
 
 
 def _build_disputed_section(ledger_rows: Sequence[LedgerRow], bibliography: str) -> list[str]:
@@ -251,6 +300,7 @@ def _format_report_link(row: LedgerRow | LedgerReport) -> str:
 def render_ledger_html(ledger: Ledger, folder: Path) -> str:
     """Render ledger.html: the same rows with filters that a script adds; without it all rows are shown."""
     choices = {
+        "goal": {table.title for table in ledger.goals},
         "axis": {row.axis for row in ledger.rows},
         "verdict": {row.verdict for row in ledger.rows},
         "source": {source for row in ledger.rows for source in row.sources},
@@ -261,6 +311,7 @@ def render_ledger_html(ledger: Ledger, folder: Path) -> str:
         .render(
             ledger=ledger,
             totals=format_totals(ledger),
+            goals_note=GOALS_NOTE,
             bibliography=find_bibliography(folder),
             tally=format_verdict_counts,
             level=format_percent(CONFIDENCE_LEVEL),

@@ -2,13 +2,14 @@
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 from urllib.parse import quote
 
+from attnlab.report.ledger_goals import GoalTable, LadderVerdicts, build_goal_tables
 from attnlab.report.number_format import NONE, format_number
 from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict
 from attnlab.report.tables.claim_sources import (
@@ -32,7 +33,6 @@ from attnlab.report.tables.wording import (
 from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.stats.false_positives import MIN_RUNS, measure_false_positives
 
-LadderVerdicts = Mapping[tuple[str, str, str], str]  # (experiment, arm, against) -> scaling verdict
 NULL_EXPERIMENT = "aa_null"  # the A/A experiment, in which no arms differ
 
 
@@ -94,6 +94,7 @@ class Ledger:
     false_positive_rates: FalsePositiveRates | None
     agreement: str = ""  # how often a smaller ladder size gives the verdict of the larger
     conflicts: tuple[tuple[str, Conflict], ...] = ()  # (folder, conflict with a later folder)
+    goals: tuple[GoalTable, ...] = ()
 
     def select_rows(self, *, identity: bool) -> list[LedgerRow]:
         """Select the rows of one of the two tables."""
@@ -145,6 +146,13 @@ def load_ledger(
             for name, conflicts in sorted(find_conflicts(all_reports).items())
             for conflict in conflicts
             if name < conflict.folder
+        ),
+        tuple(
+            build_goal_tables(
+                reports,
+                [report for report in all_reports.values() if report.corpora and not report.is_main],
+                ladder_verdicts,
+            )
         ),
     )
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -15,12 +16,14 @@ from attnlab.report import ledger, ledger_rows
 from attnlab.report.ledger_rows import load_ledger
 from attnlab.report.report_builder import build_report
 from attnlab.report.report_diff import format_diff
-from attnlab.report.schema import ClaimResult, Report
+from attnlab.report.schema import ClaimResult, Report, load_report
 from attnlab.report.tables.claim_sources import Citation, build_citations, find_claim_axis, find_same_claim
+from attnlab.report.tables.wording import format_effect
 from attnlab.stats.false_positives import DECISION_RULES
 from attnlab.store.experiment_schema import Claim
 
 SIX = [0, 1, 2, 3, 4, 5]
+ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((CONF / "experiment").glob("*.yaml"))
 pytestmark = pytest.mark.usefixtures("blank_charts")
 
@@ -31,6 +34,7 @@ def write_experiment_report(
     cited: bool = True,
     other: Mapping[str, str] = MappingProxyType({}),
     looks: list[int] | None = None,
+    goals: Sequence[str] = (),
     **effects: float,
 ) -> None:
     """Write a report of an invented experiment; its first claim cites a source, and `other` a conflicting
@@ -44,7 +48,7 @@ def write_experiment_report(
         declared[0] |= other
     runs = write_runs(root / "runs" / name, world)
     provenance = build_provenance(
-        preregistered={"claims": declared}, command=f"python -m attnlab +experiment={name}"
+        preregistered={"claims": declared, "goals": [*goals]}, command=f"python -m attnlab +experiment={name}"
     )
     folder = root / "reference" / name
     folder.mkdir(parents=True)
@@ -271,3 +275,39 @@ def test_inconclusive_claim_shows_the_required_seeds(one_seed_report, changes, s
         for arm, seconds in durations
     ]
     assert ledger_rows._format_required_seeds(build_claim_result(-0.1, 0.1, **fields), runs) == says
+
+
+def test_options_of_a_goal_show_effect_cache_and_verdict(tmp_path):
+    """An experiment that attnlab has no file of: its goals are those of its preregistration."""
+    write_experiment_report(tmp_path, "mine", goals=["cache"])
+    write_experiment_report(tmp_path, "without")
+    folder = tmp_path / "reference"
+    loaded = load_ledger(folder)
+    [table] = loaded.goals
+    report = Report.model_validate_json((folder / "mine" / "report.json").read_text("utf-8"))
+    primary = {effect.arm: effect for effect in report.effects if effect.primary}
+    assert (table.goal, {option.experiment for option in table.options}) == ("cache", {"mine"})
+    assert [option.arm for option in table.options] == ["mqa", "gqa"], "the smallest cache first"
+    row = report.budget.find_row("kv_bytes_per_token")
+    for option in table.options:
+        effect = primary[option.arm]
+        assert option.effect == format_effect(effect)
+        assert option.verdict == effect.verdict
+        assert option.cache == f"{row.get_cell(option.arm).ratio:.3g}×"
+    markdown = ledger.render_ledger_markdown(loaded, folder)
+    assert "### I want a smaller KV cache" in markdown
+    assert f"| [mine](mine/report.md) | mqa vs mha | {format_effect(primary['mqa'])} |" in markdown
+    page = ledger.render_ledger_html(loaded, folder)
+    assert page.count('<tr role="row" data-option>') == len(table.options)
+
+
+def test_options_show_the_effects_on_other_corpora(tmp_path):
+    """gqa_vs_mha was replicated on code: its options show both results."""
+    for name in ("gqa_vs_mha", "gqa_vs_mha@code"):
+        (tmp_path / name).mkdir()
+        shutil.copy(ROOT / "reports" / "reference" / name / "report.json", tmp_path / name)
+    [table] = load_ledger(tmp_path).goals
+    [option] = [option for option in table.options if option.arm == "gqa"]
+    code = load_report(tmp_path / "gqa_vs_mha@code" / "report.json")
+    [effect] = [row for row in code.effects if row.primary and row.arm == "gqa"]
+    assert option.tested == f"size S on pydocs; on code {format_effect(effect)}: {effect.verdict}"

@@ -74,7 +74,7 @@ def compute_speedup(report: Report, effect: Effect) -> Speedup | None:
     trained on equally many tokens, without a parent whose tokens another model may have processed.
     """
     training = effect.training_equivalent
-    throughput = _compare_throughput(report, effect)
+    throughput = compute_throughput(report, effect)
     if training is None or throughput is None or not _has_equal_tokens(report, effect):
         return None
     bounds = (None if end is None else 1 + end for end in (training.low, training.high))
@@ -94,7 +94,7 @@ def compute_speedup(report: Report, effect: Effect) -> Speedup | None:
     return Speedup(effect.arm, multiplier, throughput, effective, flops, per_flop)
 
 
-def _compare_throughput(report: Report, effect: Effect) -> Factor | None:
+def compute_throughput(report: Report, effect: Effect) -> Factor | None:
     """Estimate the throughput of an arm as a ratio to the baseline's; None if one was not timed."""
     timing = report.timing
     arm, against = (

@@ -11,11 +11,19 @@
   };
   const searched = new Map([...document.querySelectorAll("tr[data-axis]")]
     .map((row) => [row, [...row.cells].slice(0, 3).map((cell) => cell.textContent).join(" ").toLowerCase()])); // claim, arms, source
+  const goals = [...document.querySelectorAll("section[data-goal]")];
+  for (const row of document.querySelectorAll("tr[data-option]")) searched.set(row, row.textContent.toLowerCase());
   const contains = (row, query) => query.toLowerCase().split(/\s+/).every((word) => searched.get(row).includes(word));
   const show = () => {
     const filters = [...new FormData(form)].filter(([, value]) => value.trim());
     const matches = (row) => filters.every(([name, value]) =>
-      name === "search" ? contains(row, value) : row.dataset[name].split("; ").includes(value));
+      name === "goal" || (name === "search" ? contains(row, value) : row.dataset[name].split("; ").includes(value)));
+    const chosen = new Map(filters);
+    for (const goal of goals) {
+      const rows = [...goal.querySelectorAll("tr[data-option]")];
+      for (const row of rows) row.hidden = chosen.has("search") && !contains(row, chosen.get("search"));
+      goal.hidden = (chosen.has("goal") && chosen.get("goal") !== goal.dataset.goal) || rows.every((row) => row.hidden);
+    }
     const shown = [];
     for (const table of tables) {
       const rows = [...table.querySelectorAll("tr[data-axis]")];

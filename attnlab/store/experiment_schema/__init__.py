@@ -17,11 +17,13 @@ from attnlab.store.experiment_schema.answer_template import (
 )
 from attnlab.store.experiment_schema.claim_forms import FORMS, ExpandedClaims, expand_claims
 from attnlab.store.experiment_schema.experiment_config import (
+    GOAL_TITLES,
     RESOURCE_ALIASES,
     TUNING_TOKENS,
     Claim,
     ComputeCalibrationConfig,
     Experiment,
+    Goal,
     InterimSchedule,
     TuningConfig,
     format_sides,
@@ -35,6 +37,7 @@ __all__ = [
     "AMOUNT_FORMS",
     "AMOUNT_KEYS",
     "FORMS",
+    "GOAL_TITLES",
     "MARGIN",
     "NEGATIVE_MARGIN",
     "RELATIONS",
@@ -45,6 +48,7 @@ __all__ = [
     "ComputeProportion",
     "ExpandedClaims",
     "Experiment",
+    "Goal",
     "InterimSchedule",
     "LadderConfig",
     "LearningRateScaling",
