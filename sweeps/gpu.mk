@@ -25,7 +25,7 @@ gpu-3: $(GPU)/contexts_1.json $(GPU)/contexts_64.json $(GPU)/decode.json $(GPU)/
 gpu-4: $(GPU)/sharing.json  ## measure runs per hour by the number of runs that share the GPU
 
 gpu-5:  ## run gqa_vs_mha at size M
-	$(RUN) +experiment=gqa_vs_mha size=M arms=[mha,gqa,mqa] corpora=[code_bpe] logger=none
+	$(RUN) +experiment=gqa_vs_mha size=M arms=[mha,gqa,mqa] corpora=[code_bpe] optim.compile=true logger=none
 
 gpu-6:  ## run the ladder of gqa_vs_mha, from its sizes for two cores up
 	$(RUN) ladder +experiment=gqa_vs_mha ladder=card sweep.slots_per_gpu=4 logger=none
