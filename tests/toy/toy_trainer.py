@@ -139,7 +139,5 @@ def act(name: str, folder: Path):
                 time.sleep(0.01)
         case "slow":
             time.sleep(1)
-        case "nap":
-            time.sleep(0.2)
         case "sleep" if not Path("mended").exists():
             time.sleep(60)
