@@ -251,7 +251,7 @@ def classify(command: Command) -> str:
         return "parsed"
     if verb == "judge" and any(word.endswith(".csv") for word in words):
         return "run"
-    if verb in ("plan", "status", "ladder", "compare", "judge", "noise") or "--now" in words:
+    if verb in ("plan", "status", "ladder", "compare", "judge", "noise", "work") or "--now" in words:
         return "trained"
     if verb or not words or words[0] in ("--version", "--trust"):
         return "run"

@@ -109,7 +109,9 @@ class Command:
         self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        line = [sys.executable, "-m", "attnlab", "--config-path", str(TOY / "conf"), *arguments]
+        verb = [word for word in arguments[:1] if word.isidentifier()]
+        conf = ["--config-path", str(TOY / "conf")]
+        line = [sys.executable, "-m", "attnlab", *verb, *conf, *arguments[len(verb) :]]
         pipe = subprocess.PIPE
         return subprocess.Popen(
             line,

@@ -154,6 +154,15 @@ VERBS = {
         "and K\ndata-order seeds from 9000 on, K x K runs per arm, and writes noise.json and noise.md into "
         "the folder\nof the report. `plan` then uses the measured standard deviations.",
     ),
+    "work": Verb(
+        "attnlab.cli.verbs.work:main",
+        "be one of several workers that share a sweep: train the next free run, and repeat",
+        "+experiment=NAME [OVERRIDE ...] [--for TIME] [--max-runs N] [--idle TIME]",
+        ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha --for 2h --idle 10m"),
+        flags.add_work_flags,
+        details="Start and stop any number of them at any time, on any host that sees paths.runs, with the "
+        "same overrides.\nA worker exits when the interim analyses decide. One of them writes the report.",
+    ),
     "compare": Verb(
         "attnlab.cli.verbs.compare:main",
         "compare arms given on the command line, as in compare heads=mha heads=gqa",

@@ -60,6 +60,18 @@ def add_noise_flags(parser: VerbParser) -> None:
     )
 
 
+def add_work_flags(parser: VerbParser) -> None:
+    add_hydra_flags(parser)
+    parser.add_argument(
+        "--for",
+        dest="seconds",
+        metavar="TIME",
+        help="stop after this time, as in 90s, 10m or 2h: runs are interrupted with a checkpoint",
+    )
+    parser.add_argument("--max-runs", metavar="N", help="take at most N runs")
+    parser.add_argument("--idle", metavar="TIME", help="stop after this time without a free run")
+
+
 def add_status_flags(parser: VerbParser) -> None:
     add_hydra_flags(parser)
     _add_json_flag(parser)

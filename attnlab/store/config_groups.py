@@ -74,6 +74,14 @@ class MeasureGroup(ConfigGroup):
     timing: bool = _BOOLEAN_FIELD
 
 
+class WorkLimits(ConfigGroup):
+    """Limits of a worker, as `attnlab work` passes them on; None for no limit."""
+
+    seconds: float | None = Field(None, gt=0)
+    max_runs: int | None = Field(None, ge=1)
+    idle: float | None = Field(None, gt=0)
+
+
 class SweepGroup(ConfigGroup):
     """Execution settings; none of them is hashed into the run id."""
 
@@ -89,6 +97,7 @@ class SweepGroup(ConfigGroup):
     unchecked: bool = _BOOLEAN_FIELD
     checkpoint_every: int = _make_integer_field(1, MAX_STEPS)
     noise: int | None = _make_field("a number of seeds per source from 3 to 100, or null", ge=3, le=100)
+    work: WorkLimits | None = _make_field("the limits of a worker, which `attnlab work` sets")
     train: str = _make_field("a module name", min_length=1)
 
 

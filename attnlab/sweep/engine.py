@@ -14,24 +14,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from filelock import Timeout
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import InvalidConfig, escape_unprintable
 from attnlab.report.schema import TimingResult
 from attnlab.store import config_groups, fingerprint, run_directories
+from attnlab.store.config_groups import WorkLimits
 from attnlab.store.guards import preregistrations, run_references
 from attnlab.store.guards.preregistrations import Preregistration
+from attnlab.store.lease import describe_owner, hold_lease
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep import noise_grid, reporting, wandb_report
 from attnlab.sweep.arm_timing import measure_arm_times
 from attnlab.sweep.execute import logger_sync, process_control, submission, worker_slots
 from attnlab.sweep.execute.process_control import INTERRUPTED, TERMINATED, SigtermExit
 from attnlab.sweep.execute.progress import Progress
+from attnlab.sweep.execute.pull import PullLauncher, WorkerStopped
+from attnlab.sweep.execute.work_folder import WorkFolder, build_work_plan, compute_results_digest
 from attnlab.sweep.plan import fork_server, invariants_gate
 from attnlab.sweep.plan.checker import Checker
 from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.plan import Plan, extend_plans, plan_command
-from attnlab.sweep.plan.provenance import get_git_state
+from attnlab.sweep.plan.provenance import format_command, get_git_state
 from attnlab.sweep.plan.trainer import get_trainer_name
 from attnlab.sweep.status import interim_status, work_left
 from attnlab.training.loggers import logger_notes
@@ -105,8 +110,10 @@ class _Sweep:
         if self.settings.get("show"):
             return self.show(self.plan())
         with self.progress.serve_command():
-            levels = self.settings.get("noise")
-            return self.train_and_report() if levels is None else self.measure_noise(levels)
+            if (levels := self.settings.get("noise")) is not None:
+                return self.measure_noise(levels)
+            limits = self.settings.get("work")
+            return self.train_and_report() if limits is None else self.work(WorkLimits(**limits))
 
     def plan(self) -> list[Plan]:
         """Build the plans; an interrupt ends the fork server too."""
@@ -138,16 +145,79 @@ class _Sweep:
         to_launch = list[RunConfig]()
         times = dict[int, TimingResult | None]()
         try:
-            plans, status = self.run_tuning(plans)
-            status = self.run_compute_calibration(plans) or status
-            self.preregister(plans)
-            to_launch = self.select_runs_to_launch(self.find_required_runs(plans))
-            reporting.announce_runs(plans, to_launch, self.root, planning_seconds)
-            status = self.run_interim_analyses(to_launch, plans) or status
-            times = {i: self.time_arms(plan) for i, plan in enumerate(plans) if plan.experiment}
+            status = self.train(plans, to_launch, planning_seconds)
+            times = self.time_plans(plans)
         except (KeyboardInterrupt, SigtermExit) as interrupt:
             status = self.acknowledge_interrupt(interrupt)
         self.write_reports(plans, to_launch, times, publish=status < INTERRUPTED)
+        return status or self.find_status(plans)
+
+    def train(self, plans: list[Plan], to_launch: list[RunConfig], planning_seconds: float) -> int:
+        """Train the missing runs of all stages and return the launch status.
+
+        Replaces `plans` by the extended ones, in place, and adds the launched runs of the comparison to
+        `to_launch`.
+        """
+        plans[:], status = self.run_tuning(plans)
+        status = self.run_compute_calibration(plans) or status
+        self.preregister(plans)
+        to_launch += self.select_runs_to_launch(self.find_required_runs(plans))
+        reporting.announce_runs(plans, to_launch, self.root, planning_seconds)
+        return self.run_interim_analyses(to_launch, plans) or status
+
+    def time_plans(self, plans: Sequence[Plan]) -> dict[int, TimingResult | None]:
+        """Measure the step times of all arms, by index of the plan."""
+        return {i: self.time_arms(plan) for i, plan in enumerate(plans) if plan.experiment}
+
+    def work(self, limits: WorkLimits) -> int:
+        """Share the runs with other workers until all have ended or a limit is reached; return the status.
+
+        One of the workers writes the report.
+
+        Raises:
+            InvalidConfig: the sweep was started with another plan, or this host is in quarantine.
+        """
+        started_at = time.monotonic()
+        plans = self.plan()
+        planning_seconds = time.monotonic() - started_at
+        self.validate_plans(plans)
+        folder = WorkFolder(self.root, build_work_plan(plans, format_command(self.command_line)))
+        folder.join()
+        self.register_references(plans)
+        self.launcher = PullLauncher(self.settings, self.context, folder, limits, started_at)
+        try:
+            status = self.train(plans, [], planning_seconds)
+            return self.report_once(plans, folder) or status
+        except WorkerStopped as stopped:
+            self.progress.close()
+            print(escape_unprintable(str(stopped)), flush=True)
+            return stopped.status
+        except (KeyboardInterrupt, SigtermExit) as interrupt:
+            return self.acknowledge_interrupt(interrupt)
+        finally:
+            folder.remove_state()
+
+    def report_once(self, plans: Sequence[Plan], folder: WorkFolder) -> int:
+        """Write the report unless another worker writes it or has done so; return the exit status."""
+        results = compute_results_digest(plans, self.root)
+        try:
+            with hold_lease(folder.path, timeout_seconds=1.0):
+                pages = [self.reports / plan.title / "report.json" for plan in plans]
+                reporter = folder.load_reporter(results) if all(map(Path.exists, pages)) else None
+                if reporter is None:
+                    self.write_reports(plans, [], self.time_plans(plans), publish=True)
+                    folder.mark_reported(results)
+                    return self.find_status(plans)
+        except Timeout:
+            reporter = describe_owner(folder.path)
+        for file in self.reference_files:
+            run_references.mark_published(file)
+        self.progress.close()
+        print(escape_unprintable(f"all runs have ended; the report is by {reporter}"), flush=True)
+        return 0
+
+    def find_status(self, plans: Sequence[Plan]) -> int:
+        """Return 1 if a run that the claims need is missing or failed, else 0."""
         required_runs = [
             *self.find_required_runs(plans),
             *(run for plan in plans for run in plan.ready_calibration_runs),
@@ -156,7 +226,7 @@ class _Sweep:
         unknown = any(
             plan.untuned_arms or interim_status.explain_unknown_margin(plan, self.root) for plan in plans
         )
-        return status or (FAILED if unfinished or unknown else 0)
+        return FAILED if unfinished or unknown else 0
 
     def acknowledge_interrupt(self, interrupt: BaseException) -> int:
         """Say that the runs were stopped, and return the exit status."""

@@ -30,7 +30,8 @@ REMOVAL_FOLDER = ".removing"  # holds runs while they are removed
 REFERENCES_FOLDER = "users"  # attnlab/store/guards/run_references.py
 PREREGISTRATION_LOG = "declarations.jsonl"  # attnlab/store/guards/preregistrations.py
 # Folders that a sweep creates in its store.
-SWEEP_FOLDERS = ("timing", "wandb", "mlflow", "slurm", REFERENCES_FOLDER)
+WORK_FOLDER = "work"  # attnlab/sweep/execute/work_folder.py
+SWEEP_FOLDERS = ("timing", "wandb", "mlflow", "slurm", REFERENCES_FOLDER, WORK_FOLDER)
 RUN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
 # Files that a run writes into its folder.

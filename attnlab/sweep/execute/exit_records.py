@@ -12,7 +12,14 @@ from attnlab.errors import NO_SPACE, describe_disk_full
 from attnlab.store import run_directories
 from attnlab.store.lease import TAKEN_OVER_EXIT_CODE, hold_lease
 from attnlab.store.run_schema import Status
-from attnlab.sweep.execute.process_control import DISK_FULL, NO_STATUS, NOT_RECORDED, RANK_LOST, TERMINATED
+from attnlab.sweep.execute.process_control import (
+    DISK_FULL,
+    NO_STATUS,
+    NOT_RECORDED,
+    NOT_TAKEN,
+    RANK_LOST,
+    TERMINATED,
+)
 
 
 def classify_exit_code(code: int, memory_ran_out: bool) -> tuple[Status, str]:
@@ -44,7 +51,7 @@ def record_exit(folder: Path, code: int, memory_ran_out: bool, started_at: float
     Exit codes of interrupted, taken-over and deliberately unrecorded runs are skipped.
     """
     if (
-        code not in (0, TERMINATED, TAKEN_OVER_EXIT_CODE, NOT_RECORDED)
+        code not in (0, TERMINATED, TAKEN_OVER_EXIT_CODE, NOT_RECORDED, NOT_TAKEN)
         and run_directories.load_run_result(folder) is None
     ):
         status, message = classify_exit_code(code, memory_ran_out)

@@ -27,16 +27,25 @@ WORKER = "attnlab.sweep.execute.worker"
 
 
 @dataclass
-class _ActiveRun:
+class ActiveRun:
+    """A run of the pool, with the slots that it takes."""
+
     folder: Path
     slots: list[WorkerSlot]
     worker: ChildProcess | None  # None if the machine could not start it
     started_at: float
     oom_kills_before: int
 
+    @property
+    def exit_code(self) -> int | None:
+        """Exit status of its worker process; None if it runs, or did not start."""
+        return self.worker.poll_exit_code() if self.worker is not None else None
+
 
 class Pool:
     """Worker pool over this machine's slots; interrupts end all workers and are raised again."""
+
+    worker_flags: tuple[str, ...] = ()
 
     def __init__(self, settings: Mapping[str, Any], progress: Progress, context: Context | None) -> None:
         self.max_time: float | None = settings.get("max_time")
@@ -57,48 +66,61 @@ class Pool:
             folder: _count_required_slots(spec.config, free_slots)
             for folder, spec in zip(folders, specs, strict=True)
         }
-        pending = list(folders)[::-1]
-        running = list[_ActiveRun]()
+        pending = list(folders)
+        running = list[ActiveRun]()
         try:
             while pending or running:
-                while pending and len(free_slots) >= slots_needed[pending[-1]]:
-                    folder = pending.pop()
+                while (
+                    free_slots
+                    and (folder := self.select_next(pending, running)) is not None
+                    and len(free_slots) >= slots_needed[folder]
+                ):
+                    pending.remove(folder)
                     run_slots = [free_slots.pop() for _ in range(slots_needed[folder])]
                     running.append(self._start_run(folder, run_slots))
-                self.progress.refresh([(run.folder, run.slots[0].number) for run in running])
+                self.observe(running)
                 time.sleep(0.01)
                 for run in [run for run in running if self._poll_ended(run)]:
                     running.remove(run)
                     free_slots += run.slots
-                    record = run_directories.load_run_result(run.folder)
-                    is_taken_over = (
-                        record is None
-                        and run.worker is not None
-                        and run.worker.poll_exit_code() == TAKEN_OVER_EXIT_CODE
-                    )
-                    note = f"taken over by {describe_owner(run.folder)}" if is_taken_over else None
-                    self.progress.finish_run(run.folder, record, note)
-                    if self.fail_fast and not is_taken_over and (record is None or not record.is_done):
+                    if not self.end_run(run, pending) and self.fail_fast:
                         return
         finally:
             worker_slots.stop_children([run.worker for run in running if run.worker is not None])
 
-    def _start_run(self, folder: Path, slots: list[WorkerSlot]) -> _ActiveRun:
+    def select_next(self, pending: list[Path], running: Sequence[ActiveRun]) -> Path | None:
+        """Return the next run to start; None if there is none now."""
+        return pending[0] if pending else None
+
+    def observe(self, running: Sequence[ActiveRun]) -> None:
+        """Show the running runs; called about a hundred times a second."""
+        self.progress.refresh([(run.folder, run.slots[0].number) for run in running])
+
+    def end_run(self, run: ActiveRun, pending: list[Path]) -> bool:
+        """Report a run whose worker has exited; return False if it failed."""
+        record = run_directories.load_run_result(run.folder)
+        is_taken_over = record is None and run.exit_code == TAKEN_OVER_EXIT_CODE
+        note = f"taken over by {describe_owner(run.folder)}" if is_taken_over else None
+        self.progress.finish_run(run.folder, record, note)
+        return is_taken_over or (record is not None and record.is_done)
+
+    def _start_run(self, folder: Path, slots: list[WorkerSlot]) -> ActiveRun:
         """Start a run in its slots; if its worker process cannot be started, record the run as killed."""
         slot = worker_slots.merge_slots(slots)
         oom_kills = worker_slots.count_oom_kills()
         started_at = time.time()
         try:
-            worker = worker_slots.start_child(slot, self.context, WORKER, [str(folder)], folder / "log.txt")
-            return _ActiveRun(folder, slots, worker, started_at, oom_kills)
+            arguments = [*self.worker_flags, str(folder)]
+            worker = worker_slots.start_child(slot, self.context, WORKER, arguments, folder / "log.txt")
+            return ActiveRun(folder, slots, worker, started_at, oom_kills)
         except (OSError, EOFError) as error:  # the fork server is gone, or the host is out of memory
             if describe_disk_full(error):
                 raise
             reason = str(error) or "the fork server exited"
             record_lost_run(folder, "killed", f"the worker process did not start: {reason}", started_at)
-            return _ActiveRun(folder, slots, None, started_at, oom_kills)
+            return ActiveRun(folder, slots, None, started_at, oom_kills)
 
-    def _poll_ended(self, run: _ActiveRun) -> bool:
+    def _poll_ended(self, run: ActiveRun) -> bool:
         if run.worker is None:
             return True
         code = run.worker.poll_exit_code()

@@ -20,6 +20,7 @@ TERMINATED = 128 + signal.SIGTERM  # exit statuses
 DISK_FULL = 74  # a worker's exit status: no space left, not even to record that
 NOT_RECORDED = 78  # a worker's exit status: the failure does not belong to the run
 RANK_LOST = 79  # a worker's exit status: a signal ended another rank of its run
+NOT_TAKEN = 80  # a worker's exit status under --no-wait: another process holds the run, or has ended it
 NO_STATUS = 256  # replaces a worker's exit status (at most 255) if its fork server ended first
 GRACE_SECONDS = 20.0  # to end a step and save a checkpoint
 

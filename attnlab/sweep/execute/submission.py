@@ -7,6 +7,7 @@ compose each run again and end in its id, which `hydra_job` reads.
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -137,7 +138,9 @@ def _submit_runs(
             "experiment": experiment_names.get(run.id),
             "split": run_directories.read_batch_split(root / run.id),
         }
-        run_directories.write_run_config(root, run.with_provenance(**use))
+        requested = run.with_provenance(**use)
+        if not _is_stored(requested, root):  # another command's worker may read it at this moment
+            run_directories.write_run_config(root, requested)
     pending = list(runs)
     index = 0
     while pending:
@@ -164,6 +167,13 @@ def _submit_runs(
             return FAILED
         index += len(ready)
     return 0
+
+
+def _is_stored(run: RunConfig, root: Path) -> bool:
+    """Return whether spec.json of a run is this config, provenance included."""
+    with suppress(InvalidConfig):
+        return run_directories.load_run_config(root / run.id) == run
+    return False
 
 
 def _select_ready_runs(pending: Sequence[RunConfig], root: Path) -> list[RunConfig]:

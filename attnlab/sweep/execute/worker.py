@@ -12,6 +12,8 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+from filelock import Timeout
+
 from attnlab.errors import (
     describe_disk_full,
     is_helper_process_killed,
@@ -25,24 +27,31 @@ from attnlab.store.run_schema import RunConfig, RunResult, Status
 from attnlab.sweep.execute import node_setup, process_control, ranks, repair
 from attnlab.sweep.plan.trainer import get_trainer_name, load_trainer
 
+NO_WAIT = "--no-wait"
+LEASE_SECONDS = 1.0  # outlasts the moment for which an observer holds the lock
+
 
 def main(arguments: list[str]) -> int:
     """Train a run under its lease and record the outcome.
 
     Args:
-        arguments: the run directory; or `--rank N` and the run directory, for another rank of a run.
+        arguments: the run directory; before it `--no-wait` to exit at once if another process holds the run;
+            or `--rank N` and the run directory, for another rank of a run.
 
     Returns:
         The exit status: 0 done, 1 failed, 2 wrong usage, or one of the constants of `process_control`.
     """
     if arguments[:1] == ["--rank"] and len(arguments) == 3:
         return train_other_rank(Path(arguments[2]))
-    if len(arguments) != 1:
-        print("usage: python -m attnlab.sweep.execute.worker RUN_FOLDER", file=sys.stderr)
+    waits = arguments[:1] != [NO_WAIT]
+    if len(arguments) != 1 + (not waits):
+        print(f"usage: python -m attnlab.sweep.execute.worker [{NO_WAIT}] RUN_FOLDER", file=sys.stderr)
         return 2
-    folder = Path(arguments[0])
+    folder = Path(arguments[-1])
     try:
-        return train_run(folder)
+        return train_run(folder, waits)
+    except Timeout:
+        return process_control.NOT_TAKEN
     except OSError as error:  # not even the lease could be written
         if (full := describe_disk_full(error, folder)) is None:
             raise
@@ -51,13 +60,21 @@ def main(arguments: list[str]) -> int:
         return process_control.DISK_FULL
 
 
-def train_run(folder: Path) -> int:
+def train_run(folder: Path, waits: bool = True) -> int:
     """Train or remeasure the run in `folder` under its lease, unless it is done.
 
+    Args:
+        folder: the run directory.
+        waits: whether to wait while another process trains this run.
+
     Returns:
-        0 if the run is done now, else 1 or `process_control.NOT_RECORDED`.
+        0 if the run is done now, else 1 or `process_control.NOT_RECORDED`; without `waits`,
+        `process_control.NOT_TAKEN` if another process has ended the run.
+
+    Raises:
+        Timeout: without `waits`, if another process holds the run.
     """
-    with hold_lease(folder):  # waits while another sweep trains this run
+    with hold_lease(folder, float("inf") if waits else LEASE_SECONDS):
         started_at = time.time()
         record = run_directories.load_run_result(folder)
         reopened = None
@@ -65,6 +82,10 @@ def train_run(folder: Path) -> int:
             record = reopened = repair.reopen_for_remeasurement(folder)
         if record is not None and record.is_done:
             if not digests.find_broken_files(folder, record):
+                if not (
+                    waits or record.list_outdated_parts(run_directories.load_run_config(folder).estimate)
+                ):
+                    return process_control.NOT_TAKEN
                 return _remeasure(folder, record, is_edited=reopened is not None)
             run_directories.set_aside_result(folder)
         if (
@@ -72,7 +93,8 @@ def train_run(folder: Path) -> int:
             and not record.is_done
             and record.failure_digest != run_directories.load_run_config(folder).use.retried_failure
         ):
-            return 1  # another sweep has retried this run since it was submitted
+            # another sweep has retried this run since it was submitted
+            return 1 if waits else process_control.NOT_TAKEN
         (folder / "run.json").unlink(missing_ok=True)  # the failure that this attempt retries
         try:
             spec = run_directories.load_run_config(folder)

@@ -17,7 +17,7 @@ from attnlab.sweep.plan import overrides
 HOME = Path(attnlab.__file__).parent.parent
 DIFF_LIMIT = 100_000  # characters of uncommitted changes in a report
 _MULTIRUN_FLAGS = ("--multirun", "-m")  # implied in every command
-_SHOW_OVERRIDE = re.compile(r"\+*sweep\.show=")  # set by a verb; the sweep is the same without it
+_SHOW_OVERRIDE = re.compile(r"\+*sweep\.(show|work)=")  # set by a verb; the sweep is the same without it
 _COMMAND_OVERRIDE = re.compile(r"\+*sweep\.command=")
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS", re.IGNORECASE)
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "numpy", "scipy", "datasets", "wandb")

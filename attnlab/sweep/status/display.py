@@ -13,6 +13,7 @@ from rich.live import Live
 from attnlab.errors import InvalidConfig, escape_unprintable, format_suggestions
 from attnlab.store import config_groups
 from attnlab.sweep.execute.progress import WorkLeft, format_duration
+from attnlab.sweep.execute.work_folder import describe_workers, get_title
 from attnlab.sweep.plan.compute_calibration.compute_calibration import describe_calibration
 from attnlab.sweep.plan.plan import Plan, format_head_count_warning
 from attnlab.sweep.status import interim_status, run_table, work_left
@@ -203,7 +204,18 @@ def _render_status(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any
             parts += describe_calibration(
                 plan.experiment, plan.compute_calibration, interim_status.create_result_lookup(root)
             )
-    return Group(*parts, *_describe_total(views, root, settings))
+    return Group(*parts, *_describe_total(views, root, settings), *_describe_workers(views, root))
+
+
+def _describe_workers(views: Sequence[_PlanView], root: Path) -> list[str]:
+    """Describe the workers that share the runs, each with its current ones."""
+    labels = {
+        run.id: f"{run.arm} seed={run.seed} {view.run_states[run.id].detail}".rstrip()
+        for view in views
+        for run in view.plan.all_runs
+    }
+    title = get_title([view.plan for view in views])
+    return [*map(escape_unprintable, describe_workers(root, title, labels))]
 
 
 def _describe_tuning(plan: Plan) -> list[str]:

@@ -1,0 +1,224 @@
+"""The launcher of `attnlab work`: a pool that shares the runs of a sweep with other workers, on any host.
+
+It takes the next run without a result whose lease is free. When all remaining runs are held elsewhere, it
+waits: the run of a dead worker becomes free, and is continued from its checkpoint. The leases arbitrate; all
+that is read here beforehand only avoids collisions.
+"""
+
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from attnlab.store import lease, run_directories
+from attnlab.store.atomic_files import read_json_object
+from attnlab.store.config_groups import WorkLimits
+from attnlab.store.run_schema import RunConfig, RunResult
+from attnlab.sweep.execute import repair, worker_slots
+from attnlab.sweep.execute.exit_records import record_lost_run
+from attnlab.sweep.execute.pool import ActiveRun, Pool
+from attnlab.sweep.execute.process_control import NOT_TAKEN
+from attnlab.sweep.execute.progress import Progress, describe_ending, format_duration, watch_runs
+from attnlab.sweep.execute.work_folder import WorkFolder
+from attnlab.sweep.execute.worker import NO_WAIT
+from attnlab.sweep.plan.fork_server import Context
+
+SCAN_SECONDS = 0.2  # between two searches for a free run
+BLOCK_SIZE = 32  # runs, in the sweep's order, among which each worker has an order of its own
+MAX_FAULTS = 3  # failures in a row that count against the host
+
+
+class WorkerStopped(BaseException):
+    """Raised when this worker takes no further runs; like an interrupt, it passes through launchers.
+
+    Attributes:
+        status: exit status of the command.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """A failure of a run on this host; `digest` is that of the failed result, None if there is none."""
+
+    run: RunConfig
+    folder: Path
+    digest: str | None
+    started_at: float
+    before_first_step: bool
+
+
+class PullLauncher(Pool):
+    """Pool over this machine's slots that takes runs whose lease is free, within limits."""
+
+    worker_flags = (NO_WAIT,)
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        context: Context | None,
+        work_folder: WorkFolder,
+        limits: WorkLimits,
+        started_at: float,
+    ) -> None:
+        """Create a worker; `started_at` is the monotonic time at which its command began."""
+        super().__init__(settings, Progress(), context)
+        self.retry_failed = bool(settings.get("retry_failed"))
+        self.work_folder = work_folder
+        self.limits = limits
+        self.started_at = started_at
+        self.n_taken = 0
+        self._idle_since = time.monotonic()
+        self._next_scan = self._next_heartbeat = 0.0
+        self._reported_runs: tuple[str, ...] = ()
+        self._specs: dict[Path, RunConfig] = {}
+        self._owners: dict[Path, tuple[str, float]] = {}  # lease of another host, and when it last changed
+        self._faults: list[_Fault] = []
+        self._random = random.Random(f"{lease.HOST} {os.getpid()}")
+
+    def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
+        """Train the runs in `folders` that no other worker trains; return when all of them have ended.
+
+        Raises:
+            WorkerStopped: a limit is reached, or this host is put in quarantine.
+        """
+        blocks = [[*folders[i : i + BLOCK_SIZE]] for i in range(0, len(folders), BLOCK_SIZE)]
+        for block in blocks:
+            self._random.shuffle(block)
+        self._specs = {folder: run_directories.load_run_config(folder) for folder in folders}
+        with watch_runs(folders) as self.progress:
+            self.run([folder for block in blocks for folder in block])
+
+    def select_next(self, pending: list[Path], running: Sequence[ActiveRun]) -> Path | None:
+        """Return the first free run; remove those that have ended elsewhere."""
+        now = time.monotonic()
+        limit = self.limits.max_runs
+        if now < self._next_scan or (limit is not None and self.n_taken + len(running) >= limit):
+            return None
+        for folder in [*pending]:
+            record = run_directories.load_run_result(folder)
+            if self._has_ended(folder, record):
+                pending.remove(folder)
+                assert record is not None
+                note = f"{describe_ending(record)}  (elsewhere)" if record.is_done else None
+                self.progress.finish_run(folder, record, note)
+                self._check_host()
+            elif not self._is_held(folder):
+                if run_directories.load_run_config(folder) != self._specs[folder]:
+                    # another worker's request may name another failure to retry
+                    run_directories.write_run_config(folder.parent, self._specs[folder])
+                return folder
+        self._next_scan = now + SCAN_SECONDS
+        return None
+
+    def observe(self, running: Sequence[ActiveRun]) -> None:
+        """Show the running runs, write the heartbeat and check the limits.
+
+        Raises:
+            WorkerStopped: a limit is reached.
+        """
+        super().observe(running)
+        now = time.monotonic()
+        ids = tuple(run.folder.name for run in running)
+        if ids != self._reported_runs or now >= self._next_heartbeat:
+            device = next(iter(self._specs.values())).estimate.device_kind
+            slots = worker_slots.list_worker_slots(device, self.n_slots, self.slots_per_gpu)
+            self.work_folder.write_state(device, len(slots), ids)
+            self._reported_runs, self._next_heartbeat = ids, now + lease.HEARTBEAT_SECONDS
+        if running:
+            self._idle_since = now
+        limits = self.limits
+        if limits.seconds is not None and now - self.started_at >= limits.seconds:
+            self._stop(f"--for {format_duration(limits.seconds)} is over")
+        if limits.max_runs is not None and self.n_taken >= limits.max_runs and not running:
+            self._stop(f"--max-runs {limits.max_runs} is reached")
+        if limits.idle is not None and now - self._idle_since >= limits.idle:
+            self._stop(f"no run was free for {format_duration(limits.idle)} (--idle)")
+
+    def end_run(self, run: ActiveRun, pending: list[Path]) -> bool:
+        """Report a run whose worker has exited; one that another process holds is pending again."""
+        record = run_directories.load_run_result(run.folder)
+        if run.exit_code == NOT_TAKEN or (record is None and self._is_held(run.folder)):
+            pending.append(run.folder)
+            return True
+        self.n_taken += 1
+        is_successful = super().end_run(run, pending)
+        if record is not None and record.is_done:
+            self._faults.clear()
+        else:
+            began_training = run_directories.read_progress(run.folder).get("time", 0.0) >= run.started_at
+            digest = record.failure_digest if record is not None else None
+            spec = self._specs[run.folder]
+            self._faults.append(_Fault(spec, run.folder, digest, run.started_at, not began_training))
+            self._check_host()
+        return is_successful
+
+    def _has_ended(self, folder: Path, record: RunResult | None) -> bool:
+        spec = self._specs[folder]
+        if record is None:
+            return False
+        if not record.is_done:
+            return record.failure_digest != spec.use.retried_failure
+        return not repair.needs_repair(spec, record, folder.parent, self.retry_failed)
+
+    def _is_held(self, folder: Path) -> bool:
+        """Whether another process seems to hold the run: by its lock here, by its heartbeat elsewhere."""
+        owner = read_json_object(folder / "owner.json")
+        if not owner:
+            return False
+        if owner.get("host") == lease.HOST:
+            try:
+                with FileLock(folder / "lock", timeout=0):
+                    return False
+            except Timeout:
+                return True
+        text, changed_at = str(owner), time.monotonic()
+        if (known := self._owners.get(folder)) and known[0] == text:
+            changed_at = known[1]
+        self._owners[folder] = text, changed_at
+        return time.monotonic() - changed_at < lease.STALE_SECONDS
+
+    def _stop(self, reason: str) -> None:
+        raise WorkerStopped(
+            f"stopped: {reason}; this worker took {self.n_taken} runs; repeat the command to go on"
+        )
+
+    def _check_host(self) -> None:
+        """Put this host in quarantine after MAX_FAULTS failures in a row that count against it.
+
+        Those are failures before the first step, and of runs that succeeded elsewhere. An arm that fails by
+        itself must not bar every host, so the failures of one arm among several are not enough.
+
+        Raises:
+            WorkerStopped: the host is in quarantine now.
+        """
+        faults = [
+            fault
+            for fault in self._faults
+            if fault.before_first_step or run_directories.is_done(fault.folder)
+        ]
+        arms = {fault.run.arm for fault in faults}
+        if len(faults) < MAX_FAULTS or (len(arms) == 1 and len({s.arm for s in self._specs.values()}) > 1):
+            return
+        record = run_directories.load_run_result(faults[-1].folder)
+        last = record.failure.message if record is not None and record.failure else "see log.txt of the runs"
+        reason = f"{len(faults)} runs in a row failed on this host, the last with: {last}"
+        self.work_folder.quarantine_host(reason)
+        for fault in self._faults:
+            record = run_directories.load_run_result(fault.folder)
+            if record is not None and record.failure is not None and record.failure_digest == fault.digest:
+                message = f"{lease.HOST} is in quarantine; the run failed there: {record.failure.message}"
+                record_lost_run(fault.folder, "killed", message, fault.started_at)
+        raise WorkerStopped(
+            f"{lease.HOST} is in quarantine for this sweep: {reason}: repair the host, then remove "
+            f"{self.work_folder.quarantine_file}",
+            status=1,
+        )
