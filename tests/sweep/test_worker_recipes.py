@@ -197,7 +197,7 @@ def test_jobs_are_valid_for_kubernetes(index):
 
     job = list_jobs()[index]
     kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
-    job["spec"]["paralelism"] = 2
+    job["spec"]["parallel"] = 2
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
 
