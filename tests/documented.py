@@ -209,7 +209,7 @@ def read_launch_files() -> Iterator[Command]:
     for path in sorted((ROOT / "sweeps").glob("*.sh")):
         text = path.read_text("utf-8").replace("\\\n", " ")
         text = text.replace('"$@"', "").replace("${DEVICE:-NVIDIA H200}", "NVIDIA H200")
-        for line in re.findall(r"^exec (.*)$", text, re.M):
+        for line in re.findall(r"^exec (?:srun )?(.*)$", text, re.M):
             yield from read_shell(line, str(path.relative_to(ROOT)))
 
 

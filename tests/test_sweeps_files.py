@@ -18,7 +18,9 @@ from omegaconf import OmegaConf
 from attnlab.config import CONF, register_resolvers
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
-SCRIPTS, YAMLS = sorted(SWEEPS.glob("*.sh")), sorted(SWEEPS.glob("*.yaml"))
+FILES = sorted([*SWEEPS.glob("*.sh"), *SWEEPS.glob("*.yaml")])
+SCRIPTS = [path for path in FILES if path.name.startswith(("ray_", "slurm_"))]
+YAMLS = [path for path in FILES if path.name.startswith("wandb_")]  # test_worker_recipes.py has the others
 
 
 def compose_config(line: list[str], mode: RunMode):
@@ -42,7 +44,7 @@ def expand_sweep(path: Path) -> list[list[str]]:
     return [[*command[4:-1], *corner] for corner in corners]
 
 
-@pytest.mark.parametrize("path", [*SCRIPTS, *YAMLS], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_launch_file_states_question_cost_and_command(path):
     text = path.read_text()
     for word in ("# Question: ", "# Cost: ", "# Command:"):

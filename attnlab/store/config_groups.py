@@ -145,7 +145,8 @@ class TrainerGroup(ConfigGroup):
         "{_target_: pytorch_lightning.profilers.SimpleProfiler, dirpath: ., filename: profile}, or null"
     )
     strategy: Literal["auto", "ddp", "ddp_find_unused_parameters_true"] = _make_field(
-        "auto, ddp or ddp_find_unused_parameters_true, since each device holds the whole model"
+        "auto, ddp or ddp_find_unused_parameters_true (FSDP and tensor parallelism are not supported: a run "
+        "of up to 1B parameters fits on one card)"
     )
     sync_batchnorm: bool = _BOOLEAN_FIELD
 

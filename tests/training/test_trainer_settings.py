@@ -129,7 +129,10 @@ INVALID = {
     "no accumulation": (["trainer.accumulate_grad_batches=0"], "accumulate_grad_batches must be an integer"),
     "no interval": (["trainer.log_every_n_steps=0"], "trainer.log_every_n_steps must be an integer"),
     "determinism": (["+trainer.deterministic=maybe"], "deterministic must be true, false, warn or null"),
-    "a sharded model": (["+trainer.strategy=fsdp"], "trainer.strategy must be auto, ddp or"),
+    "a sharded model": (
+        ["+trainer.strategy=fsdp"],
+        r"trainer.strategy must be auto, ddp or .* \(FSDP and tensor parallelism are not supported: a run",
+    ),
     "a profiler without a file": (["+trainer.profiler=simple"], "trainer.profiler must be {_target_: "),
     "another class": (
         ["trainer._target_=builtins.dict"],
