@@ -14,7 +14,7 @@ from attnlab.config import CONF
 HOME = Path(attnlab.__file__).parent
 GAP = "\0"  # stands for an interpolated value
 FLAGS_OF_HYDRA = ("--help", "--cfg", "--config-dir", "--config-path", "--config-name")
-HIDDEN = ("show", "command", "train")  # keys of `sweep` set by verbs and custom trainers
+HIDDEN = ("show", "command", "train", "work")  # keys of `sweep` set by verbs and custom trainers
 
 
 def iter_strings(path):
