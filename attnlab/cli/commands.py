@@ -180,6 +180,15 @@ VERBS = {
         "exported, or run directories.\nExit status: 0 better, 3 not better, 4 inconclusive, 5 not "
         "comparable, 2 invalid input, 1 a run\nfailed and no decision.",
     ),
+    "cost": Verb(
+        "attnlab.cli.verbs.cost:main",
+        "count the memory, FLOPs and shortest time of serving a model, from its config.json",
+        "CONFIG [--length N] [--batch B] [--dtype D] [--kv-dtype D] [--device D] [--json]",
+        ("config.json --length 65536", "config.json --batch 8 --kv-dtype int8 --device h100"),
+        flags.add_cost_flags,
+        details="CONFIG is a Hugging Face config.json or its folder. Nothing is loaded or approximated: a config "
+        "that cannot be\nread exactly is refused with its key.",
+    ),
     "clean": Verb(
         "attnlab.cli.verbs.clean:main",
         "show disk use; remove old unreferenced runs after confirmation",

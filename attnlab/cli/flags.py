@@ -127,6 +127,18 @@ def add_complete_flags(parser: VerbParser) -> None:
     parser.add_argument("--line", metavar="TEXT", help="print the completions of a partial command line")
 
 
+def add_cost_flags(parser: VerbParser) -> None:
+    parser.add_argument("config", metavar="CONFIG", help="a Hugging Face config.json, or its folder")
+    parser.add_argument("--length", metavar="N", default="8192", help="cached tokens (default 8192)")
+    parser.add_argument("--batch", metavar="B", default="1", help="sequences (default 1)")
+    parser.add_argument("--dtype", metavar="D", default="bf16", help="of the weights (default bf16)")
+    parser.add_argument("--kv-dtype", metavar="D", help="of the cache (default that of the weights)")
+    parser.add_argument(
+        "--device", metavar="D", help="for time and largest batch, such as h100 (default none)"
+    )
+    _add_json_flag(parser)
+
+
 def add_judge_flags(parser: VerbParser) -> None:
     add_hydra_flags(parser)
     parser.add_argument("--metric", metavar="NAME", help="metric to compare (default val/loss)")

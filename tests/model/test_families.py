@@ -14,6 +14,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from attnlab.attention.cache import DynamicCache
+from attnlab.inference_cost.layer_costs import count_model_cost
 from attnlab.model.generation import Decoder
 from attnlab.model.huggingface.canonical_config import canonicalize_config
 from attnlab.model.huggingface.conversion import load_hf_model, save_hf_model
@@ -467,6 +468,19 @@ TOKENS = torch.randint(0, VOCABULARY, (3, LENGTH), generator=torch.Generator().m
 @torch.no_grad()
 def test_logits_equal_transformers(case):
     assert_close_logits(case.ours(TOKENS), compute_hf_logits(case.theirs, TOKENS))
+
+
+@torch.no_grad()
+def test_costs_of_a_config_equal_the_live_model_and_cache(case):
+    """Parameters of both models, and the numbers in the cache of `transformers` after 13 tokens."""
+    cost = count_model_cost(case.config, VOCABULARY)
+    assert cost.parameters == sum(parameter.numel() for parameter in case.ours.parameters())
+    with force_float64():
+        layers = case.theirs(TOKENS, use_cache=True).past_key_values.layers
+    assert len(layers) == len(cost.layers)
+    for layer, live in zip(cost.layers, layers, strict=True):
+        numbers = (live.keys.numel() + live.values.numel()) / len(TOKENS)
+        assert numbers == layer.cached_numbers * layer.count_cached_tokens(LENGTH)
 
 
 @torch.no_grad()

@@ -8,12 +8,13 @@ written.
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnlab.model.huggingface.config_values import require_number
 from attnlab.model.huggingface.rope_config import Config
+
+if TYPE_CHECKING:  # reading a config does not import torch
+    from torch import Tensor
 
 REQUIRED = object()
 LAYER_PREFIX = "blocks.{n}."
@@ -45,8 +46,8 @@ class Layout(NamedTuple):
     If several of theirs make up one of ours, the functions apply to their concatenation.
     """
 
-    read: Callable[[Tensor, Config], Tensor]
-    write: Callable[[Tensor, Config], Tensor]
+    read: "Callable[[Tensor, Config], Tensor]"
+    write: "Callable[[Tensor, Config], Tensor]"
 
 
 PLAIN_LAYOUT = Layout(lambda tensor, config: tensor, lambda tensor, config: tensor)
