@@ -47,10 +47,11 @@ docs: .venv/docs  ## build the site in build/docs/site and check its links
 tour: .venv/dev  ## run docs/tour.ipynb and store the output of its cells
 	$(BIN)/python .ci/site/notebook.py docs/tour.ipynb
 
-calibration: .venv/dev  ## simulate sweeps and ladders with known truth and write the error rates of their verdicts
+calibration: .venv/dev  ## simulate sweeps, ladders and runs from elsewhere with known truth and write the error rates of their verdicts
 	$(BIN)/python .ci/calibration/calibration.py > calibration.new && mv calibration.new docs/calibration.md
 	$(BIN)/python .ci/calibration/calibration_ladders.py > calibration.new && mv calibration.new docs/calibration_ladders.md
 	$(BIN)/python .ci/calibration/calibration_budgets.py > calibration.new && mv calibration.new docs/calibration_budgets.md
+	$(BIN)/python .ci/calibration/calibration_files.py > calibration.new && mv calibration.new docs/calibration_files.md
 
 pins:  ## write constraints.txt from .venv, after the tests passed in it
 	$(BIN)/python .ci/pins > constraints.new && mv constraints.new constraints.txt

@@ -216,10 +216,13 @@ def test_every_quick_command_runs(tmp_path):
 def write_assumed_files(folder: Path) -> None:
     """Write the files that the pages assume: texts, a user config, a folder of reports."""
     (folder / "book.txt").write_text(TEXT)
-    for name, shift in (("base", 0.0), ("a", 0.0), ("b", -0.1)):
-        losses = [3.28 + shift, 3.29 + shift, 3.27 + shift / 2]
+    for name, shift in (("base", 0.0), ("a", 0.02), ("b", -0.1)):
+        losses = [3.28 + shift * (1 + seed % 3 / 10) + 0.01 * (seed % 4) for seed in range(8)]
         rows = "".join(f"{seed},{loss}\n" for seed, loss in enumerate(losses))
         (folder / f"{name}.csv").write_text(f"seed,val_loss\n{rows}")
+    page = (ROOT / "docs" / "module_checks.md").read_text("utf-8")
+    [module] = re.findall(r"^```python\n(# my_attention\.py\n.*?)^```", page, re.M | re.S)
+    (folder / "my_attention.py").write_text(module)
     for name in ("a", "b"):
         (folder / "texts" / name).mkdir(parents=True)
         (folder / "texts" / name / f"{name}.txt").write_text(TEXT)

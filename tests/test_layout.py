@@ -105,6 +105,7 @@ def test_files_named_in_a_document_exist(doc):
     mentioned = set(re.findall(r"(?<![\w/.-])((?:[\w-]+/)*[\w-]+\.(?:py|yaml|md|png))\b", text))
     generated_files = {
         "banded.py",
+        "my_attention.py",
         "conf/mask/banded.yaml",
         "report.md",
         "summary.png",

@@ -245,11 +245,13 @@ VERBS = {
     ),
     "check": Verb(
         "attnlab.cli.verbs.check:main",
-        "run the conformance tests on the shipped variants, or on your own",
-        "[OVERRIDE ...] [--config-dir DIR] [-v]",
-        ("heads=gqa", "-v --config-dir myconf mask=banded"),
+        "run the conformance tests on the shipped variants, on your own, or on any attention module",
+        "[OVERRIDE ...] [--config-dir DIR] [-v] | --module MODULE:FACTORY [--adapter NAME] [--bidirectional] "
+        "[--json]",
+        ("-v --config-dir myconf mask=banded", "--module my_attention:MyAttention"),
         flags.add_check_flags,
-        details="Exit status 1 if a variant breaks an invariant, or if nothing of it could be checked.",
+        details="Exit status 1 if a variant breaks an invariant, a module fails a check, or nothing could be "
+        "checked.",
     ),
     "new": Verb(
         "attnlab.cli.new.new_command:main",

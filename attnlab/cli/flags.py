@@ -70,6 +70,23 @@ def add_check_flags(parser: VerbParser) -> None:
     add_word_arguments(parser)
     add_config_dir_flag(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="print the outcome of every test")
+    parser.add_argument(
+        "--module",
+        metavar="MODULE:FACTORY",
+        help="check the torch module that a class or function returns, as in my_attention:MyAttention",
+    )
+    parser.add_argument(
+        "--adapter",
+        metavar="NAME",
+        help="with --module, how it is called: multihead, transformers, fla, qkv or plain (default: chosen "
+        "from its class or signature)",
+    )
+    parser.add_argument(
+        "--bidirectional",
+        action="store_true",
+        help="with --module: outputs may depend on later tokens",
+    )
+    parser.add_argument("--json", action="store_true", help="with --module: print the results as JSON")
 
 
 def add_clean_flags(parser: VerbParser) -> None:

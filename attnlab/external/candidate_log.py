@@ -1,28 +1,29 @@
 """Many candidates against a champion: a log that bounds the false discoveries over its whole life.
 
-The log is a file of JSON lines: the question and the error budget, then a record per tested candidate, then
+The log is a file of JSON lines: the question and the error budget, then the tests of each command, and
 confirmations. Lines are only appended, under a lock, and each has the digest of the line before it.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from attnlab import stats
 from attnlab.errors import InvalidConfig
 from attnlab.external.judgment import Judgment
-from attnlab.external.question import Question
+from attnlab.external.question import Question, format_now
+from attnlab.external.result_files import digest_text
 from attnlab.store.atomic_files import append_line
 
 Procedure = Literal["online", "batch"]
+DEFAULT_RATE = 0.05
+LOCK_SECONDS = 60  # a command holds the lock for a few
 
 
 @dataclass(frozen=True)
@@ -30,26 +31,29 @@ class CandidateTest:
     """One candidate of a log.
 
     Attributes:
-        test: Its number, from 1.
+        test: Its number, from 1; 0 before it is tested.
         champion, candidate: Words of the command.
         digests: SHA-256 of the runs of champion and candidate.
         seeds: Seeds of both, without repeats.
+        runs: Runs of champion and candidate, and the pairs that were compared.
         estimate: Difference, candidate minus champion; None if a run diverged.
         e_value: Evidence that the candidate is better by more than the margin.
+        largest_e_value: The e-value that this number of pairs cannot exceed.
         threshold: The e-value that it needed.
     """
 
-    test: int
     champion: str
     candidate: str
     digests: tuple[str, str]
     seeds: tuple[str, ...]
-    runs: tuple[int, int]
+    runs: tuple[int, int, int]
     estimate: float | None
     e_value: float
-    threshold: float
-    accepted: bool
-    time: str
+    largest_e_value: float
+    test: int = 0
+    threshold: float = math.inf
+    accepted: bool = False
+    time: str = ""
 
 
 @dataclass
@@ -57,7 +61,7 @@ class CandidateLog:
     """The content of a log.
 
     Attributes:
-        rate: Largest expected share of false candidates among the accepted ones.
+        rate: Largest expected proportion of false candidates among the accepted ones.
         procedure: "online" tests candidates as they come; "batch" tests all at once and takes no more.
         last_digest: SHA-256 of the last line.
     """
@@ -75,9 +79,9 @@ class CandidateLog:
         return sum(test.accepted for test in self.tests)
 
     @property
-    def next_level(self) -> float:
-        """Level of the next candidate, for "online"."""
-        return stats.compute_online_level(len(self.tests) + 1, self.discoveries, self.rate)
+    def next_threshold(self) -> float:
+        """The e-value that the next candidate needs, for "online"."""
+        return 1 / stats.compute_online_level(len(self.tests) + 1, self.discoveries, self.rate)
 
     def find_test(self, digests: tuple[str, str]) -> CandidateTest | None:
         """The earlier test of the same runs, which spends nothing twice."""
@@ -103,71 +107,77 @@ class CandidateLog:
 
     def append(self, kind: str, content: dict[str, Any]) -> None:
         """Append a record; the caller holds the lock (`open_log`)."""
-        line = json.dumps({"kind": kind, **content, "previous": self.last_digest})
-        append_line(self.path, line)
-        self.last_digest = _digest(line)
+        records = [(kind, content)]
+        if not self.last_digest:  # a new log, of which nothing is on disk yet
+            header = {"question": self.question.to_dict(), "rate": self.rate, "procedure": self.procedure}
+            records.insert(0, ("log", header | {"time": format_now()}))
+        lines = list[str]()
+        for kind, content in records:
+            line = json.dumps({"kind": kind, **content, "previous": self.last_digest}, allow_nan=False)
+            self.last_digest = digest_text(line)
+            lines.append(line)
+        append_line(self.path, "\n".join(lines))
 
-    def test_candidates(self, champion: str, candidates: Sequence["Candidate"]) -> list[CandidateTest]:
-        """Test candidates in their order, and append a record for each; an earlier test is returned as it is.
+    def test_candidates(self, candidates: Sequence[CandidateTest]) -> list[CandidateTest]:
+        """Test candidates in their order, and append one record; an earlier test is returned as it is.
 
         Raises:
-            InvalidConfig: the log is a batch that was tested.
+            InvalidConfig: the log is a batch that was tested, or a candidate has too few runs to be accepted.
+                Nothing was appended.
         """
         new = [*{each.digests: each for each in candidates if self.find_test(each.digests) is None}.values()]
-        if self.procedure == "batch":
-            if self.tests and new:
+        if self.procedure == "batch" and self.tests and new:
+            raise InvalidConfig(
+                f"{self.path}: its batch of {len(self.tests)} candidates was tested: start another log "
+                f"for {', '.join(each.candidate for each in new)}"
+            )
+        easiest = 1 / self.rate if self.procedure == "batch" else self.next_threshold
+        for each in new:
+            if each.largest_e_value < easiest:
                 raise InvalidConfig(
-                    f"{self.path}: its batch of {len(self.tests)} candidates was tested: start another log "
-                    f"for {', '.join(each.name for each in new)}"
+                    f"{each.candidate}: {each.runs[2]} pairs of runs give an e-value of at most "
+                    f"{each.largest_e_value:.3g}, and it needs {easiest:.3g}: train "
+                    f"{_count_needed_pairs(easiest)} a side or more, with the champion's seeds"
                 )
-            accepted = stats.select_discoveries([each.e_value for each in new], self.rate)
-            count = max(1, sum(accepted))
-            threshold = len(new) / (self.rate * count)
-            for each, is_accepted in zip(new, accepted, strict=True):
-                self._add_test(champion, each, threshold, is_accepted)
+        if self.procedure == "batch":
+            self._add_batch(new)
         else:
             for each in new:
-                threshold = 1 / self.next_level
-                self._add_test(champion, each, threshold, each.e_value >= threshold)
+                threshold = self.next_threshold
+                self._add(each, threshold, each.e_value >= threshold)
+        if new:
+            self.append("tests", {"tests": [asdict(test) for test in self.tests[-len(new) :]]})
         return [test for each in candidates if (test := self.find_test(each.digests))]
 
-    def _add_test(self, champion: str, each: "Candidate", threshold: float, accepted: bool) -> None:
-        test = CandidateTest(
-            len(self.tests) + 1, champion, each.name, each.digests, each.seeds, each.runs, each.estimate,
-            each.e_value, threshold, accepted, get_time(),
-        )  # fmt: skip
-        self.append("test", asdict(test))
-        self.tests.append(test)
+    def _add_batch(self, new: Sequence[CandidateTest]) -> None:
+        accepted = stats.select_discoveries([each.e_value for each in new], self.rate)
+        threshold = len(new) / (self.rate * max(1, sum(accepted)))
+        for each, is_accepted in zip(new, accepted, strict=True):
+            self._add(each, threshold, is_accepted)
+
+    def _add(self, each: CandidateTest, threshold: float, accepted: bool) -> None:
+        number = len(self.tests) + 1
+        self.tests.append(
+            replace(each, test=number, threshold=threshold, accepted=accepted, time=format_now())
+        )
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A candidate that is to be tested; the fields are those of `CandidateTest`."""
+def compute_evalues(judgment: Judgment, question: Question) -> tuple[float, float]:
+    """E-value of "B is better than A by more than the margin", and the largest of as many pairs.
 
-    name: str
-    digests: tuple[str, str]
-    seeds: tuple[str, ...]
-    runs: tuple[int, int]
-    estimate: float | None
-    e_value: float
-
-
-def compute_evalue(judgment: Judgment, question: Question) -> float:
-    """E-value of "B is better than A by more than the margin", from the judgment's runs.
-
-    Runs are paired by seed, or else in the order of the files: runs of one side are exchangeable, so any
-    pairing that does not look at the values is valid. After a divergence the order decides.
+    Pairs are by seed, or else random. After a divergence the order decides.
     """
     sign = -1 if question.lower_is_better else 1
-    pairs = zip(*judgment.values, strict=False)
-    gains = [math.nan if a == b else sign * (b - a) - question.margin for a, b in pairs]
-    finite = [gain for gain in gains if math.isfinite(gain)]
-    if len(finite) < len(gains):
-        return stats.compute_sign_evalue([gain > 0 for gain in gains])
-    mean = sum(gains) / len(gains)
+    count = len(judgment.pairs)
+    if any(math.isinf(value) for pair in judgment.pairs for value in pair):
+        won = [sign * (b - a) > question.margin for a, b in judgment.pairs]  # false if both diverged
+        return stats.compute_sign_evalue(won), stats.compute_sign_evalue([True] * count)
+    gains = [sign * (b - a) - question.margin for a, b in judgment.pairs]
+    mean = sum(gains) / count
     spread = math.sqrt(sum((gain - mean) ** 2 for gain in gains))
-    values = [value for side in judgment.values for value in side]
-    return 1.0 if stats.is_rounding_error(spread, values) else stats.compute_t_evalue(gains)
+    values = [value for pair in judgment.pairs for value in pair]
+    e_value = 1.0 if stats.is_rounding_error(spread, values) else stats.compute_t_evalue(gains)
+    return e_value, stats.find_largest_evalue(count)
 
 
 @contextmanager
@@ -181,29 +191,24 @@ def open_log(
         rate, procedure: None takes those of the log, or 5% and "online" for a new one.
 
     Raises:
-        InvalidConfig: the log cannot be read, was edited, or has other settings; a new log has no question.
+        InvalidConfig: the log cannot be read or locked, was edited, or has other settings; a new log has no
+            question.
     """
     if not path.parent.is_dir():
         raise InvalidConfig(f"--log {path}: no such folder")
-    with FileLock(f"{path}.lock"):
-        if path.exists() and path.stat().st_size:
-            log = load_log(path)
-            _require_settings(log, question, rate, procedure)
-        elif question is None:
-            raise InvalidConfig(f"--log {path}: no such log: start it with --champion")
-        else:
-            log = CandidateLog(path, question, 0.05 if rate is None else rate, procedure or "online")
-            looks = question.looks if isinstance(question.looks, str) else list(question.looks)
-            log.append(
-                "log",
-                {
-                    "question": asdict(question) | {"looks": looks},
-                    "rate": log.rate,
-                    "procedure": log.procedure,
-                    "time": get_time(),
-                },
-            )
-        yield log
+    lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise InvalidConfig(
+            f"--log {path}: another command has held {path}.lock for {LOCK_SECONDS} s: try again later"
+        ) from error
+    except OSError as error:
+        raise InvalidConfig(f"--log {path}: {error.strerror}") from error
+    try:
+        yield _load_or_start_log(path, question, rate, procedure)
+    finally:
+        lock.release()
 
 
 def load_log(path: Path) -> CandidateLog:
@@ -212,71 +217,78 @@ def load_log(path: Path) -> CandidateLog:
     Raises:
         InvalidConfig: a line cannot be read, or is not the successor of the line before it; with its number.
     """
-    log: CandidateLog | None = None
     try:
         lines = path.read_text("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"--log {path}: {error}") from error
     complete = lines[:-1]  # a last line without its end was interrupted, and nothing was reported from it
+    log: CandidateLog | None = None
     previous = ""
     for number, line in enumerate(complete, 1):
+        place = f"{path}:{number}"
         try:
             record = json.loads(line)
-            kind = record.pop("kind")
-            if record.pop("previous") != previous:
-                raise InvalidConfig(
-                    f"{path}:{number}: does not follow the line before it: a line was edited, removed or "
-                    "added by hand. Restore the log, or start another"
-                )
-            if kind == "log":
-                question = record["question"]
-                looks = question["looks"]
-                question = Question(
-                    **question | {"looks": tuple(looks) if isinstance(looks, list) else looks}
-                )
-                log = CandidateLog(path, question, record["rate"], record["procedure"])
-            elif log is None:
-                raise InvalidConfig(f"{path}:{number}: the first line of a log is the question")
-            elif kind == "test":
-                pairs = {key: tuple(record[key]) for key in ("digests", "seeds", "runs")}
-                log.tests.append(CandidateTest(**record | pairs))
-            else:
-                log.confirmations.append(record)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            kind, follows = record.pop("kind"), record.pop("previous")
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             if number < len(complete) and not line.endswith("}"):
                 continue  # interrupted while it was written; the next line follows the one before it
-            raise InvalidConfig(f"{path}:{number}: not a record of judge --log ({error!r})") from error
-        previous = _digest(line)
+            raise InvalidConfig(f"{place}: not a record of judge --log ({error!r})") from error
+        if follows != previous or (kind == "log") != (log is None):
+            raise InvalidConfig(
+                f"{place}: does not follow the line before it: a line was edited, removed or added by hand. "
+                "Restore the log, or start another"
+            )
+        try:
+            if log is None:
+                question = Question.from_dict(record["question"])
+                log = CandidateLog(path, question, record["rate"], record["procedure"])
+            elif kind == "tests":
+                log.tests += map(_read_test, record["tests"])
+            elif kind == "confirmation":
+                log.confirmations.append(record)
+            else:
+                raise ValueError(f"kind {kind}")
+        except (ValueError, TypeError, KeyError) as error:
+            raise InvalidConfig(f"{place}: not a record of judge --log ({error!r})") from error
+        previous = digest_text(line)
     if log is None:
         raise InvalidConfig(f"--log {path}: not a log of judge")
     log.last_digest = previous
     return log
 
 
-def get_time() -> str:
-    """Now, in ISO 8601, UTC."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def _read_test(record: dict[str, Any]) -> CandidateTest:
+    return CandidateTest(**record | {key: tuple(record[key]) for key in ("digests", "seeds", "runs")})
+
+
+def _load_or_start_log(
+    path: Path, question: Question | None, rate: float | None, procedure: Procedure | None
+) -> CandidateLog:
+    if path.exists() and path.stat().st_size:
+        log = load_log(path)
+        _require_settings(log, question, rate, procedure)
+        return log
+    if question is None:
+        raise InvalidConfig(f"--log {path}: no such log: start it with --champion")
+    return CandidateLog(path, question, DEFAULT_RATE if rate is None else rate, procedure or "online")
 
 
 def _require_settings(
     log: CandidateLog, question: Question | None, rate: float | None, procedure: Procedure | None
 ) -> None:
     """Raise InvalidConfig if a command asks other than the log."""
-    asked = asdict(question) if question else {}
-    known = asdict(log.question) | {"rate": log.rate, "procedure": log.procedure}
-    asked |= {
-        key: value
-        for key, value in {"rate": rate, "procedure": procedure}.items()
-        if value is not None
-    }  # fmt: skip
+    asked = question.to_dict() if question else {}
+    asked |= {"rate": rate, "procedure": procedure}
+    known = log.question.to_dict() | {"rate": log.rate, "procedure": log.procedure}
     differences = [
         f"{key.replace('_', ' ')} {value}, the log has {known[key]}"
         for key, value in asked.items()
-        if value != known[key]
+        if value not in (None, known[key])
     ]
     if differences:
         raise InvalidConfig(f"--log {log.path}: {'; '.join(differences)}: another question takes another log")
 
 
-def _digest(line: str) -> str:
-    return hashlib.sha256(line.encode()).hexdigest()
+def _count_needed_pairs(threshold: float) -> int:
+    """The fewest pairs that may reach an e-value."""
+    return next(count for count in range(2, 1000) if stats.find_largest_evalue(count) >= threshold)

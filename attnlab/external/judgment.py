@@ -12,11 +12,12 @@ from typing import Any
 
 from attnlab import stats
 from attnlab.errors import InvalidConfig
-from attnlab.external.noise_floor import require_equal_steps
+from attnlab.external.noise_floor import ALPHA, POWER, require_equal_steps
 from attnlab.external.question import Question
-from attnlab.external.result_files import ExternalRun
+from attnlab.external.result_files import ExternalRun, digest_runs, shuffle_runs
+from attnlab.report.schema import Verdict
 
-ALPHA, POWER = 0.05, 0.8
+VERDICTS = {True: Verdict.SUPPORTED, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}
 UNIT_FACTORS = {  # ratio of the medians of both sides -> the likely units
     1 / math.log(2): "nats on one side and bits on the other",
     100.0: "fractions on one side and percent on the other",
@@ -33,23 +34,28 @@ class Judgment:
         decision: Of B - A, with an interval at 95%.
         values: Value of each run of A and of B, reduced to one number; infinite if it diverged.
         seeds: Seeds of these runs, or None.
+        pairs: Values of A and B by seed, or in random pairs where seeds do not pair.
         paired: Whether the runs were compared seed by seed.
         pairing: A sentence that says which, and why.
-        gain: How many times fewer seeds pairing needs; None if unpaired or unknown.
+        gain: How many times as many runs unpaired sides would need; None if unpaired or unknown.
         basis: "t" or "ranks".
         missing: Runs of A and of B that were lost, and count for neither side.
-        required_runs: Runs per side for 80% power at the observed effect; None if unknown or over 10,000.
+        required_runs: Runs per side for 80% power at the observed effect, in one analysis of that number;
+            None if unknown or over 10,000.
+        obstacle: Why there is no interval; empty if there is one.
     """
 
     decision: stats.Decision
     values: tuple[list[float], list[float]]
     seeds: tuple[list[str | None], list[str | None]]
+    pairs: list[tuple[float, float]]
     paired: bool
     pairing: str
     gain: float | None
     basis: str
     missing: tuple[int, int]
     required_runs: int | None
+    obstacle: str
 
     def count_diverged(self) -> tuple[int, int]:
         """Runs of A and of B that diverged."""
@@ -66,16 +72,13 @@ def judge_runs(
         same_unit: Whether to accept sides whose values differ by a factor between usual units.
 
     Raises:
-        InvalidConfig: fewer than two runs on a side, a number of runs that is no look, runs of unequal
-            length, or other units.
+        InvalidConfig: the same runs twice, fewer than two runs on a side, a number of runs without an interim
+            analysis, runs of unequal length, or other units.
     """
-    rule = question.find_rule((len(a), len(b)))
-    sides = [[run for run in side if run.status != "missing"] for side in (a, b)]
-    lost_seeds = {run.seed for side in (a, b) for run in side if run.status == "missing"} - {None}
-    pairs = [[run for run in side if run.seed not in lost_seeds] for side in sides]
-    paired, pairing = _explain_pairing([[run.seed for run in side] for side in pairs])
-    if paired and lost_seeds:
-        sides, pairing = pairs, f"{pairing}; {len(lost_seeds)} left out, for which a run is missing"
+    if digest_runs(a) == digest_runs(b):
+        raise InvalidConfig("A and B hold the same runs: compare two sides")
+    rule = question.select_rule((len(a), len(b)))
+    sides, paired, pairing = _pair_runs(a, b)
     for name, side in zip("AB", sides, strict=True):
         finished = sum(run.status == "done" for run in side)
         if finished < 2:
@@ -84,35 +87,36 @@ def judge_runs(
                 "or more on each side, as one run does not show the noise"
             )
     require_equal_steps([run for side in sides for run in side if run.status == "done"])
-    if paired:
-        run_by_seed = {run.seed: run for run in sides[1]}
-        sides[1] = [run_by_seed[run.seed] for run in sides[0]]  # in the order of A
-    worst = math.inf if question.lower_is_better else -math.inf
-    values = [[question.get_value(run) if run.status == "done" else worst for run in side] for side in sides]
+    values = [[question.get_value(run) for run in side] for side in sides]
     if not same_unit:
         _require_same_unit(values)
+    matched = sides if paired else [shuffle_runs(side) for side in sides]
+    pairs = [
+        (question.get_value(theirs), question.get_value(ours))
+        for theirs, ours in zip(*matched, strict=paired)
+    ]
     diverged = any(math.isinf(value) for side in values for value in side)
-    evidence: stats.Evidence
-    differences, gain = list[float](), None
-    if paired or diverged:  # runs of a side are exchangeable, so any pairing is valid
-        differences = [ours - theirs for theirs, ours in zip(*values, strict=paired)]  # NaN if both diverged
     if diverged and not paired:
-        pairing = f"{pairing}; a run diverged, so runs are compared in the order of the files"
+        pairing = f"{pairing}; a run diverged, so runs are compared in random pairs"
+    differences = [second - first for first, second in pairs]  # NaN if both diverged
+    gain = None
+    evidence: stats.RankDifferences | stats.PairedDifferences | stats.GroupDifferences
     if diverged:
         evidence = stats.RankDifferences(differences)
     elif paired:
-        evidence = matched = stats.PairedDifferences(differences, rule)
-        if not matched.tied:
+        evidence = stats.PairedDifferences(differences, rule)
+        if not evidence.tied:
             gain = stats.measure_pairing_gain(*values).gain
     else:
         evidence = stats.GroupDifferences(values[1], values[0], rule)
     [decision] = stats.decide_claims([stats.ClaimTest(evidence, question.region)], ALPHA)
     seeds = [[run.seed for run in side] for side in sides]
     return Judgment(
-        decision, (values[0], values[1]), (seeds[0], seeds[1]), paired, pairing, gain,
+        decision, (values[0], values[1]), (seeds[0], seeds[1]), pairs, paired, pairing, gain,
         "ranks" if diverged else "t",
         (sum(run.status == "missing" for run in a), sum(run.status == "missing" for run in b)),
         _estimate_required_runs(evidence, differences, question.region),
+        _explain_missing_interval(decision, evidence, rule),
     )  # fmt: skip
 
 
@@ -121,12 +125,12 @@ def describe_judgment(judgment: Judgment, question: Question) -> str:
     decision, margin = judgment.decision, question.margin
     digits = count_digits(margin)
     interval = (
-        "no interval"
-        if decision.low is None or decision.high is None or decision.low == -decision.high == -math.inf
+        f"no interval ({judgment.obstacle})"
+        if judgment.obstacle or decision.low is None or decision.high is None
         else f"95% CI [{decision.low:+.{digits}f}, {decision.high:+.{digits}f}]"
     )
     estimate = "unknown" if decision.estimate is None else f"{decision.estimate:+.{digits}f}"
-    outcome = {True: "SUPPORTED", False: "REFUTED", None: "INCONCLUSIVE"}[decision.holds]
+    outcome = VERDICTS[decision.holds]
     counts = " and ".join(str(len(side)) for side in judgment.values)
     threshold = f"< -{margin:g}" if question.lower_is_better else f"> {margin:g}"
     kind = "median " if judgment.basis == "ranks" else ""
@@ -150,7 +154,7 @@ def summarize_judgment(judgment: Judgment, question: Question) -> dict[str, Any]
         "direction": "lower" if question.lower_is_better else "higher",
         "margin": question.margin,
         "reduce": question.reduce,
-        "looks": question.looks if isinstance(question.looks, str) else list(question.looks),
+        "looks": question.to_dict()["looks"],
         "estimate": decision.estimate,  # B − A
         "interval": {
             "low": _keep_finite(decision.low), "high": _keep_finite(decision.high), "level": decision.level,
@@ -159,7 +163,7 @@ def summarize_judgment(judgment: Judgment, question: Question) -> dict[str, Any]
         "paired": judgment.paired,
         "pairing": judgment.pairing,
         "pairing_gain": judgment.gain,
-        "required_runs_per_side": judgment.required_runs,
+        "required_runs_per_side": judgment.required_runs,  # in one analysis of that number
         **{
             name: {
                 "runs": len(side),
@@ -192,15 +196,45 @@ def split_by_arm(runs: Sequence[ExternalRun], path: str, arm_column: str) -> lis
     return [[run for run in runs if run.arm == arm] for arm in arms]
 
 
-def _explain_pairing(seeds: Sequence[Sequence[str | None]]) -> tuple[bool, str]:
-    first, second = map(set, seeds)
+def _pair_runs(
+    a: Sequence[ExternalRun], b: Sequence[ExternalRun]
+) -> tuple[list[list[ExternalRun]], bool, str]:
+    """The runs that count, by seed where both sides have the same; whether they have; and a sentence."""
+    sides = [[run for run in side if run.status != "missing"] for side in (a, b)]
+    lost_seeds = {run.seed for side in (a, b) for run in side if run.status == "missing"} - {None}
+    complete = [[run for run in side if run.seed not in lost_seeds] for side in sides]
+    first, second = ({run.seed for run in side} for side in complete)
     if None in first | second:
-        return False, "unpaired: not every run has a seed"
+        return sides, False, "unpaired: not every run has a seed"
     if first == second:
-        return True, f"paired by {len(first)} seeds, which both sides have"
+        pairing = f"paired by {len(first)} seeds, which both sides have"
+        if lost_seeds:
+            pairing += f"; {len(lost_seeds)} left out, for which a run is missing"
+        run_by_seed = {run.seed: run for run in complete[1]}
+        return [complete[0], [run_by_seed[run.seed] for run in complete[0]]], True, pairing
     alone = sorted(str(seed) for seed in first ^ second)
     listed = ", ".join(alone[:5]) + (", ..." if len(alone) > 5 else "")
-    return False, f"unpaired: one side alone has {'seed' if len(alone) == 1 else 'seeds'} {listed}"
+    pairing = f"unpaired: one side alone has {'seed' if len(alone) == 1 else 'seeds'} {listed}"
+    if len(first & second) > 1:
+        pairing += f"; files with the {len(first & second)} shared seeds alone would be paired"
+    return sides, False, pairing
+
+
+def _explain_missing_interval(
+    decision: stats.Decision,
+    evidence: stats.RankDifferences | stats.PairedDifferences | stats.GroupDifferences,
+    rule: stats.StoppingRule,
+) -> str:
+    """Why there is no interval; empty if there is one."""
+    if not isinstance(evidence, stats.RankDifferences) and evidence.tied:
+        kind = "differences" if isinstance(evidence, stats.PairedDifferences) else "values of a side"
+        return f"all {kind} are equal, which shows no noise"
+    low, high = decision.low, decision.high
+    if low is None or high is None or low == -high == -math.inf:
+        if isinstance(evidence, stats.RankDifferences):
+            return "too few runs"
+        return f"too few runs: {stats.count_min_seeds(rule, ALPHA / 4)} a side may decide"
+    return ""
 
 
 def _require_same_unit(values: Sequence[Sequence[float]]) -> None:

@@ -1,6 +1,5 @@
 """The page of a verdict on runs that were trained elsewhere: every run, the interval, the runs needed."""
 
-import hashlib
 import json
 import statistics
 import sys
@@ -26,11 +25,13 @@ from attnlab.report.charts.vega_layers import (
     count_ticks,
 )
 from attnlab.report.number_format import NONE
-from attnlab.report.pages.html import build_environment, load_asset, render_figure
+from attnlab.report.pages.html import build_environment, load_asset, render_figure_pairs
 from attnlab.report.pages.report_files import write_atomically
+from attnlab.store.fingerprint import compute_digest
 
 WIDTHS = {"": 640, "-narrow": 350}
 MAX_SEED_ROWS = 60  # of the chart of differences; the table has every seed
+FOLDER_KEYS = ("digests", "metric", "direction", "margin", "reduce", "looks", "declaration_digest")
 DATA_FILE, PAGE_FILE = "judgment.json", "report.html"
 MEANINGS = {
     "SUPPORTED": "The whole interval lies beyond the margin.",
@@ -40,18 +41,11 @@ MEANINGS = {
         "equal."
     ),
 }
-BASES = {
-    (True, "t"): "Student's t for the mean difference of paired seeds",
-    (False, "t"): "Welch's t for the difference of two means",
-    (
-        True,
-        "ranks",
-    ): "e-values for the median difference: at least one run diverged, so only the order counts",
-    (
-        False,
-        "ranks",
-    ): "e-values for the median difference: at least one run diverged, so only the order counts",
+TESTS = {  # by pairing
+    True: "Student's t for the mean difference of paired seeds",
+    False: "Welch's t for the difference of two means",
 }
+RANK_TEST = "e-values for the median difference: at least one run diverged, so only the order counts"
 
 
 def try_to_write(document: dict[str, Any], parent: Path) -> str | None:
@@ -61,7 +55,7 @@ def try_to_write(document: dict[str, Any], parent: Path) -> str | None:
     """
     stems = [Path(name).stem or "runs" for name in document["names"]]
     label = "".join(letter if letter.isalnum() else "_" for letter in f"{stems[0]}_vs_{stems[1]}")[:60]
-    folder = parent / f"judge_{label}_{_digest_settings(document)}"
+    folder = parent / f"judge_{label}_{compute_digest([document[key] for key in FOLDER_KEYS], 8)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
@@ -83,11 +77,6 @@ def render_page(document: dict[str, Any], rendered: RenderedCharts | None = None
     """The page of a judgment; `rendered` has its figures, None renders them here."""
     figures = {figure.name: figure for suffix in WIDTHS for figure in build_figures(document, suffix)}
     rendered = render_charts([*figures.values()]) if rendered is None else rendered
-    pairs = {
-        name: [(render_figure(wide, rendered), render_figure(figures[f"{name}-narrow"], rendered))]
-        for name, wide in figures.items()
-        if not name.endswith("-narrow")
-    }
     digits = count_digits(document["margin"])
     return (
         build_environment()
@@ -101,7 +90,8 @@ def render_page(document: dict[str, Any], rendered: RenderedCharts | None = None
             number=lambda value: NONE if value is None else f"{value:.{digits + 1}f}",
             table_header=_list_table_header(document),
             table=_build_table(document, digits),
-            figures={"interval": None, "runs": None, "differences": None} | pairs,
+            figures={"interval": None, "runs": None, "differences": None}
+            | render_figure_pairs(figures, rendered),
             figure_errors=rendered.error_messages,
             css=load_asset("page.css"),
             js=load_asset("page.js") + load_asset("save_charts.js"),
@@ -252,30 +242,36 @@ def _describe_power(document: dict[str, Any]) -> str:
             "No number of runs up to 10,000 a side would decide the claim with 80% power at the observed "
             "difference, or the runs have no spread from which to tell."
         )
-    sentence = f"{required} runs a side decide the claim with 80% power at the observed difference."
+    sentence = (
+        f"{required} runs a side decide the claim with 80% power at the observed difference, in one declared "
+        f"analysis (--looks {required})."
+    )
     if document["claim"] != "INCONCLUSIVE":
         return sentence
-    return f"{sentence} Adding runs until it is SUPPORTED keeps its error rate only if the looks allow it."
+    return f"{sentence} Runs may be added until there is a verdict only if it is anytime-valid."
 
 
 def _describe_method(document: dict[str, Any]) -> list[tuple[str, str]]:
     looks = document["looks"]
     design = {
-        "anytime": "anytime-valid: the interval holds however often, and why ever, runs were added",
-        "once": "one analysis of a number of runs that was set before the first one",
+        "anytime": "none: anytime-valid, it holds however often, and for whatever reason, runs were added",
+        "once": "none: one analysis of a number of runs that was set before the first one",
     }
+    analyses = design[looks] if isinstance(looks, str) else f"at {format_looks(tuple(looks))} a side"
     gain = document["pairing_gain"]
     pairing_gain = "" if gain is None else f"unpaired runs would need {gain:.2f} times as many seeds"
     declared = "no"
     if document["declared"]:
         declared = f"{document['declared']}, SHA-256 {document['declaration_digest']}"
+        if document["run_times"] == "unknown":
+            declared += "; no run says when it began, so only the age of the files was checked"
     reduction = document["reduce"]
     return [
         ("pairing", document["pairing"]),
         *([("gain of pairing", pairing_gain)] if pairing_gain else []),
-        ("test", BASES[document["paired"], document["basis"]]),
+        ("test", RANK_TEST if document["basis"] == "ranks" else TESTS[document["paired"]]),
         ("interval", f"{document['interval']['level'] or 0.95:.0%}, two-sided"),
-        ("looks", design[looks] if isinstance(looks, str) else f"at {format_looks(tuple(looks))} a side"),
+        ("interim analyses", analyses),
         (
             "value of a run",
             reduction
@@ -287,9 +283,3 @@ def _describe_method(document: dict[str, Any]) -> list[tuple[str, str]]:
             for side, name, digest in zip("AB", document["names"], document["digests"], strict=True)
         ),
     ]  # fmt: skip
-
-
-def _digest_settings(document: dict[str, Any]) -> str:
-    """Eight digits of the question and its runs, so that another question has another folder."""
-    keys = ("digests", "metric", "direction", "margin", "reduce", "looks", "declaration_digest")
-    return hashlib.sha256(json.dumps([document[key] for key in keys]).encode()).hexdigest()[:8]

@@ -1,12 +1,10 @@
 """The question that is put to runs of A and B, and its declaration in a file before the runs exist."""
 
-import hashlib
 import json
 import math
 import os
 import re
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -16,6 +14,7 @@ from typing import Any, Literal
 from attnlab import stats
 from attnlab.errors import InvalidConfig
 from attnlab.external.result_files import ExternalRun
+from attnlab.store.fingerprint import compute_digest
 
 Looks = Literal["anytime", "once"] | tuple[int, ...]
 
@@ -27,9 +26,9 @@ class Question:
     Attributes:
         margin: Smallest difference that matters, in the metric's unit.
         reduce: How a run becomes one number (`ExternalRun.reduce`).
-        looks: "anytime": the verdict holds however often, and why ever, runs were added. A tuple: numbers of
-            runs per side at which the runs are judged, one or several. "once": any one number of runs that
-            was set before the first run.
+        looks: "anytime": the verdict holds however often, and for whatever reason, runs were added. A tuple:
+            numbers of runs per side, lost ones included, of one or several interim analyses. "once": any one
+            number of runs that was set before the first run.
     """
 
     metric: str
@@ -43,17 +42,30 @@ class Question:
         """The differences B - A for which the answer is yes."""
         return (-math.inf, -self.margin) if self.lower_is_better else (self.margin, math.inf)
 
-    def get_value(self, run: ExternalRun) -> float:
-        """The number of a finished run."""
-        return run.reduce(self.reduce, self.lower_is_better)
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Question":
+        """The question of plain JSON, as of `to_dict`."""
+        looks = content["looks"]
+        return cls(**{**content, "looks": tuple(looks) if isinstance(looks, list) else looks})
 
-    def find_rule(
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        looks = self.looks if isinstance(self.looks, str) else list(self.looks)
+        return asdict(self) | {"looks": looks}
+
+    def get_value(self, run: ExternalRun) -> float:
+        """The number of a run; infinite if it diverged."""
+        if run.status == "done":
+            return run.reduce(self.reduce, self.lower_is_better)
+        return math.inf if self.lower_is_better else -math.inf
+
+    def select_rule(
         self, counts: tuple[int, int]
     ) -> stats.AnytimeValid | stats.GroupSequential | stats.FixedSample:
         """The stopping rule at these numbers of runs of A and of B.
 
         Raises:
-            InvalidConfig: looks are at other numbers.
+            InvalidConfig: the interim analyses are at other numbers.
         """
         if self.looks == "anytime":
             return stats.AnytimeValid()
@@ -62,8 +74,8 @@ class Question:
         assert not isinstance(self.looks, str)
         if counts[0] != counts[1] or counts[0] not in self.looks:
             raise InvalidConfig(
-                f"A has {counts[0]} runs and B {counts[1]}: the looks are at {format_looks(self.looks)} per "
-                "side, and a verdict at any other number errs more often"
+                f"A has {counts[0]} runs and B {counts[1]}: the interim analyses are at "
+                f"{format_looks(self.looks)} per side, and a verdict at any other number errs more often"
             )
         return stats.GroupSequential(self.looks, self.looks.index(counts[0]))
 
@@ -89,7 +101,7 @@ class Declaration:
         """Time of the declaration, in seconds since the epoch."""
         return datetime.fromisoformat(self.declared).timestamp()
 
-    def find_differences(
+    def list_differences(
         self, question: dict[str, Any], files: Sequence[str], arm_column: str | None
     ) -> list[str]:
         """Settings of a command that differ from the declared ones; it may leave some out (None)."""
@@ -141,7 +153,7 @@ def parse_looks(text: str) -> Looks:
 
 
 def format_looks(looks: Looks) -> str:
-    """The looks in words, as in "4, 8 and 12 runs"."""
+    """The interim analyses in words, as in "4, 8 and 12 runs"."""
     if isinstance(looks, str):
         return looks
     *first, last = map(str, looks)
@@ -164,12 +176,12 @@ def write_declaration(
             "--declare, as EXPLORATORY"
         )
     content = {
-        "question": asdict(question) | {"looks": _list_looks(question.looks)},
+        "question": question.to_dict(),
         "files": list(files),
         "arm_column": arm_column,
-        "declared": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
+        "declared": format_now(),
     }
-    content["digest"] = _digest(content)
+    content["digest"] = compute_digest(content, 64)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(json.dumps(content, indent=1) + "\n")
@@ -187,28 +199,21 @@ def load_declaration(path: Path) -> Declaration:
     try:
         content = json.loads(path.read_text("utf-8"))
         digest = content.pop("digest")
-        question = content["question"]
-        looks = question["looks"]
-        declaration = Declaration(
-            Question(**question | {"looks": tuple(looks) if isinstance(looks, list) else looks}),
-            tuple(content["files"]), content["arm_column"], content["declared"], digest,
-        )  # fmt: skip
-        declaration.seconds  # noqa: B018 - a time that cannot be read raises
+        question = Question.from_dict(content["question"])
+        files, arm_column, declared = tuple(content["files"]), content["arm_column"], content["declared"]
+        datetime.fromisoformat(declared)
     except OSError as error:
         raise InvalidConfig(f"--declare {path}: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InvalidConfig(f"--declare {path}: not a declaration of judge ({error!r})") from error
-    if digest != _digest(content):
+    if digest != compute_digest(content, 64):
         raise InvalidConfig(f"--declare {path}: its digest is not that of its content: it was edited")
-    return declaration
+    return Declaration(question, files, arm_column, declared, digest)
 
 
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _list_looks(looks: Looks) -> str | list[int]:
-    return looks if isinstance(looks, str) else list(looks)
+def format_now() -> str:
+    """The time in ISO 8601, UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _format_setting(value: Any) -> str:

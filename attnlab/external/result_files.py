@@ -73,9 +73,23 @@ class ExternalRun:
 
 
 def digest_runs(runs: Sequence[ExternalRun]) -> str:
-    """SHA-256 of the content: arms, seeds, statuses, steps and values, in order, wherever the file lies."""
-    records = [astuple(replace(run, place="", started=None)) for run in runs]
-    return hashlib.sha256(json.dumps(records).encode()).hexdigest()
+    """SHA-256 of the content: seeds, statuses, steps and values, in any order of the runs, in any file."""
+    return digest_text("\n".join(sorted(map(_describe_content, runs))))
+
+
+def shuffle_runs(runs: Sequence[ExternalRun]) -> list[ExternalRun]:
+    """The runs in an order that neither the file nor their values choose: that of a hash, as if random."""
+    salt = digest_runs(runs)
+    return sorted(runs, key=lambda run: digest_text(salt + _describe_content(run)))
+
+
+def _describe_content(run: ExternalRun) -> str:
+    return json.dumps(astuple(replace(run, place="", arm=None, started=None)))
+
+
+def digest_text(text: str) -> str:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def parse_mean_count(how: str) -> int:
@@ -211,7 +225,7 @@ def _build_runs(path: Path, rows: Sequence[_Row], metric: str, arm_column: str |
         arm, seed, run = get_text(row, arm_column), get_text(row, seed_column), get_text(row, run_column)
         if arm_column is not None and arm is None:
             raise InvalidConfig(f"{row.place}: no arm in the column {arm_column}")
-        seed = seed or _find_seed(run)
+        seed = _normalize_seed(seed) or _find_seed(run)
         key = (arm, seed, run) if step_column else (arm, seed, str(number))  # without steps, a row is a run
         groups.setdefault(key, []).append(row)
     runs = []
@@ -330,6 +344,11 @@ def _find_column(columns: Iterable[str], names: Sequence[str]) -> str | None:
 def _find_seed(run: str | None) -> str | None:
     match = SEED_IN_NAME.search(run or "")
     return match[1] if match else None
+
+
+def _normalize_seed(seed: str | None) -> str | None:
+    """A seed as text; 7.0, as pandas writes integers beside missing cells, is 7."""
+    return seed and re.sub(r"^(-?\d+)\.0+$", r"\1", seed)
 
 
 def _parse_status(place: str, word: str) -> Status:

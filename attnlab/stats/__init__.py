@@ -51,6 +51,7 @@ from attnlab.stats.online_discoveries import (
     compute_online_level,
     compute_sign_evalue,
     compute_t_evalue,
+    find_largest_evalue,
     select_discoveries,
 )
 from attnlab.stats.paired_tests import (
@@ -98,6 +99,7 @@ from attnlab.stats.stopping_rules import (
     FixedSample,
     GroupSequential,
     StoppingRule,
+    count_min_seeds,
     list_stopping_rules,
 )
 from attnlab.stats.timing_ratios import (
@@ -154,6 +156,7 @@ __all__ = [
     "compute_sign_evalue",
     "compute_t_evalue",
     "compute_tost_power",
+    "count_min_seeds",
     "count_unanimous_seeds",
     "decide_by_sign_flips",
     "decide_claims",
@@ -172,6 +175,7 @@ __all__ = [
     "find_detectable_effect",
     "find_detectable_group_effect",
     "find_group_seeds_needed",
+    "find_largest_evalue",
     "find_seeds_for_equivalence",
     "find_seeds_needed",
     "flag_outliers",

@@ -42,7 +42,7 @@ class GroupDifferences:
         self._errors: list[float] = [
             sd / math.sqrt(count) for sd, count in zip(self.sds, self.counts, strict=True)
         ]
-        self.tied = is_rounding_error(max(self.sds), [*groups[0], *groups[1]])
+        self.tied = is_rounding_error(min(self.sds), [*groups[0], *groups[1]])
         self.rule = rule
 
     @property
@@ -65,7 +65,7 @@ class GroupDifferences:
     def _compute_half_width(self, tail: float) -> float:
         if isinstance(self.rule, AnytimeValid):
             return sum(
-                self.rule.critical_value(count, tail / 2) * error if error else 0.0
+                self.rule.critical_value(count, tail / 2) * error
                 for error, count in zip(self._errors, self.counts, strict=True)
             )
         quantile = float(special.stdtrit(self._compute_df(), self.rule.compute_tail(tail)))

@@ -6,8 +6,9 @@
     def test_my_heads_are_attention(case):
         case()
 
-`check_variant(["heads=mine"])` returns the outcomes instead. All trials use small seeded float64 tensors on
-the CPU.
+`check_variant(["heads=mine"])` returns the outcomes instead. `check_module` and
+`parametrize_attention_checks` check any torch module, also of other projects. All trials use small seeded
+float64 tensors on the CPU.
 """
 
 from attnlab.testing.conformance import (
@@ -27,12 +28,17 @@ from attnlab.testing.invariants.variant_composition import (
     count_single_axis_variants,
     iter_single_axis_variants,
 )
+from attnlab.testing.module_checks.check_results import CheckResult, Reproduction
+from attnlab.testing.module_checks.runner import check_module, parametrize_attention_checks
 
 __all__ = [
     "Case",
+    "CheckResult",
     "Outcome",
+    "Reproduction",
     "Variant",
     "cases",
+    "check_module",
     "check_variant",
     "combine_choices",
     "compose_variants",
@@ -41,5 +47,6 @@ __all__ = [
     "evaluate_variant",
     "find_applicable_invariants",
     "iter_single_axis_variants",
+    "parametrize_attention_checks",
     "verify",
 ]

@@ -213,3 +213,23 @@ def test_products_for_one_query_agree_with_torch(bias_kind):
     }[bias_kind]
     expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=0.3)
     torch.testing.assert_close(_attend_by_products(q, k, v, 0.3, bias), expected, atol=1e-6, rtol=0)
+
+
+def test_sdpa_passes_one_mask_for_all_rows_and_heads(monkeypatch):
+    """torch converts a Boolean mask to numbers, for each row and head of an expanded mask."""
+    shapes = []
+    fused = torch.nn.functional.scaled_dot_product_attention
+
+    def record_mask(*args, attn_mask=None, **kwargs):
+        if attn_mask is not None:
+            shapes.append(tuple(attn_mask.shape))
+        return fused(*args, attn_mask=attn_mask, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", record_mask)
+    model = make_model("gqa", 16, 4)
+    tokens = draw_tokens(2, 12)
+    expected = model(tokens)
+    caches = [DynamicCache() for _ in model.blocks]
+    logits = torch.cat([model(tokens[:, part], caches=caches) for part in (slice(5), slice(5, 12))], 1)
+    torch.testing.assert_close(logits, expected)
+    assert {shape[:2] for shape in shapes} == {(1, 1)}

@@ -95,7 +95,6 @@ def test_winners_are_confirmed_on_fresh_seeds(capsys):
     status, document = judge(capsys, *confirm, "c1.csv", "fresh_a.csv", "fresh_b.csv")
     assert (status, document["claim"], document["exploratory"]) == (0, "SUPPORTED", False)
     for words, message in [
-        (["c1.csv", "fresh_a.csv", "fresh_b.csv"], "seed 100 was used in an earlier confirmation of c1.csv"),
         (["c1.csv", "base.csv", "c1.csv"], "base.csv:2: seed 0 was used in test 2 of c1.csv"),
         (["c0.csv", "fresh_a.csv", "fresh_b.csv"], "c0.csv: it was not accepted"),
         (["c9.csv", "fresh_a.csv", "fresh_b.csv"], "log.jsonl has no such candidate: c0.csv, c1.csv"),
@@ -104,11 +103,47 @@ def test_winners_are_confirmed_on_fresh_seeds(capsys):
         status, error = judge(capsys, *confirm, *words)
         assert (status, message in error, len(error.strip().splitlines())) == (2, True, 1), error
     assert len(load_log(LOG).confirmations) == 1
+    write_runs("more_a.csv", np.append(BASE, 3.0), 100)  # a run was added
+    write_runs("more_b.csv", np.append(BASE - 0.1 + np.random.default_rng(9).normal(0, 0.004, 8), 2.9), 100)
+    status, document = judge(capsys, *confirm, "c1.csv", "more_a.csv", "more_b.csv")
+    assert (status, document["earlier_confirmations"]) == (0, 1)
+
+
+def test_the_same_runs_in_another_order_are_one_test(capsys):
+    judge(capsys, *START, "c1.csv", *SETTINGS)
+    header, *rows = Path("c1.csv").read_text().splitlines()
+    rows = [row.replace(",", ".0,", 1) for row in rows[::-1]]
+    Path("again.csv").write_text("\n".join([header, *rows]) + "\n")
+    _, document = judge(capsys, *START, "again.csv")
+    assert (document["tests"], document["candidates"][0]["candidate"]) == (1, "c1.csv")
+
+
+def test_sorted_files_of_unpaired_runs_give_no_evidence(capsys):
+    """Pairs in the order of sorted files would differ by a constant."""
+    random = np.random.default_rng(5)
+    accepted = []
+    for number in range(20):
+        write_runs("sorted_a.csv", sorted(random.normal(3, 0.01, 12)))
+        write_runs("sorted_b.csv", sorted(random.normal(2.99, 0.01, 20)), 100)
+        words = ["--champion", "sorted_a.csv", "--log", f"log{number}.jsonl", "sorted_b.csv", *SETTINGS]
+        accepted += [row["e_value"] >= 40 for row in judge(capsys, *words)[1]["candidates"]]
+    assert sum(accepted) <= 1
+
+
+def test_too_few_runs_to_be_accepted_are_refused_and_cost_nothing(folder, capsys):
+    write_runs("few.csv", BASE[:3] - 0.1)
+    status, error = judge(capsys, *START, "few.csv", *SETTINGS)
+    expected = (
+        "few.csv: 3 pairs of runs give an e-value of at most 26, and it needs 40: train 4 a side or more"
+    )
+    assert (status, expected in error) == (2, True)
+    assert not (folder / "log.jsonl").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["base.csv", "c0.csv", "--batch", *SETTINGS], "--batch: add --champion and --log"),
         (["--champion", "base.csv", "c0.csv", *SETTINGS], "--champion: add --log FILE"),
         (["--log", "log.jsonl", "c0.csv", *SETTINGS], "--log: give either --champion FILE"),
         ([*START, *SETTINGS], "--champion: name the files of the candidates"),
@@ -129,15 +164,18 @@ def test_invalid_commands_leave_no_log(folder, capsys, words, message):
 
 
 def test_edited_logs_and_other_questions_are_refused(folder, capsys):
-    judge(capsys, *START, "c0.csv", "c1.csv", *SETTINGS)
+    judge(capsys, *START, "c0.csv", *SETTINGS)
+    judge(capsys, *START, "c1.csv")
     text = (folder / "log.jsonl").read_text()
     lines = text.splitlines(keepends=True)
     status, error = judge(capsys, *START, "c2.csv", *SETTINGS[:-1], "0.02")
     assert (status, "margin 0.02, the log has 0.01" in error) == (2, True)
     for edited, message in [
         (lines[0] + lines[2], "log.jsonl:2: does not follow the line before it"),
-        (text.replace('"accepted": false', '"accepted": true'), "log.jsonl:3: does not follow"),
+        (lines[1] + lines[2], "log.jsonl:1: does not follow"),
+        (text.replace('"accepted": false', '"accepted": true', 1), "log.jsonl:3: does not follow"),
         (text + "{}\n", "log.jsonl:4: not a record"),
+        (text + text[: text.index("\n") + 1], "log.jsonl:4: does not follow"),
         ("{}\n", "log.jsonl:1: not a record"),
         ("\n", "log.jsonl:1: not a record"),
     ]:

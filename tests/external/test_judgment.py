@@ -97,6 +97,26 @@ def test_diverged_runs_count_against_their_side(seeds, lower_is_better):
     assert every_pair.decision.holds is True
 
 
+def test_half_of_a_side_that_diverged_counts_wherever_it_is_in_the_file():
+    random = np.random.default_rng(1)
+    good, base = list(random.normal(2.9, 0.01, 12)), list(random.normal(3.0, 0.01, 12))
+    for b in (good + [None] * 12, [None] * 12 + good):
+        result = judge(make_runs(base, range(12)), make_runs(b, range(50, 74)))
+        assert (result.basis, result.decision.holds) == ("ranks", None)
+        assert 3 <= sum(np.isinf(second) for _, second in result.pairs) <= 9
+
+
+def test_a_missing_interval_has_its_reason():
+    assert judge(make_runs([3.0, 3.0]), make_runs(BASE)).obstacle.startswith("all values of a side are equal")
+    same = judge(make_runs(BASE, "same"), make_runs([value - 0.5 for value in BASE], "same", "b"))
+    assert same.obstacle.startswith("all differences are equal")
+    few = judge(make_runs(BASE[:3]), make_runs([2.9, 2.91, 2.92], name="b"), looks="anytime")
+    assert few.obstacle == "too few runs: 4 a side may decide"
+    assert judge(make_runs(BASE), make_runs([value - 0.5 for value in BASE], name="b")).obstacle == ""
+    with pytest.raises(InvalidConfig, match="A and B hold the same runs"):
+        judge(make_runs(BASE), make_runs(BASE[::-1]))
+
+
 def test_missing_runs_are_counted_and_left_out():
     lost = ExternalRun("b:9", None, "9", "missing", (), ())
     result = judge(make_runs(BASE, "same"), [*make_runs(BASE[::-1], "same"), lost])

@@ -106,6 +106,8 @@ def test_seven_runs_a_side_of_nanochat():
     first = np.array([run.values[0] for run in runs[:7]])
     for count in (7, 20):
         assert f"{measure_noise_floor(runs[:count], 'val_bpb', 'last')['sd']:.6f}" in PAGE
+    sd_of_seven = measure_noise_floor(runs[:7], "val_bpb", "last")["sd_interval"]
+    assert f"between {sd_of_seven['low']:.6f} and {sd_of_seven['high']:.5f}" in PAGE
     rows = measure_noise_floor(runs, "val_bpb", "last")["detectable"]
     detectable = next(row["difference"] for row in rows if row["runs_per_side"] == 7)
     assert f"show differences above {detectable:.5f}" in PAGE

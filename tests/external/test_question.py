@@ -79,7 +79,10 @@ def test_results_from_before_the_declaration_are_exploratory(folder, capsys):
         (["x.csv", "y.csv", "--declare", "no/plan.json", *SETTINGS], "--declare no/plan.json: No such file"),
         (["x.csv", "y.csv", "--declare", "new.json", *SETTINGS[:-1], "once"], "names the number of runs"),
         (["x.csv", "y.csv", "--declare", "new.json", *SETTINGS[:-1], "8,4"], "--looks 8,4: give anytime"),
-        (["a.csv", "b.csv", *SETTINGS[:-1], "4"], "A has 8 runs and B 8: the looks are at 4 runs per side"),
+        (
+            ["a.csv", "b.csv", *SETTINGS[:-1], "4"],
+            "A has 8 runs and B 8: the interim analyses are at 4 runs per side",
+        ),
     ],
 )
 def test_other_questions_are_refused(folder, capsys, words, message):

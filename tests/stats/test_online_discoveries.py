@@ -10,6 +10,7 @@ from attnlab.stats import (
     compute_online_level,
     compute_sign_evalue,
     compute_t_evalue,
+    find_largest_evalue,
     select_discoveries,
 )
 from attnlab.stats.stopping_rules import PRIOR_VARIANCE
@@ -52,6 +53,15 @@ def test_sign_evalues_have_exact_expectation_1():
     assert np.mean([compute_sign_evalue(signs) for signs in outcomes]) == pytest.approx(1.0)
     assert compute_sign_evalue([True] * 8) > 100
     assert compute_sign_evalue([]) == compute_t_evalue([0.0, 0.0]) == 1.0
+
+
+def test_largest_evalue_is_approached_by_equal_differences_and_stays_finite():
+    for count in (3, 4, 7):
+        nearly_equal = [1.0, *[1.0 + 1e-9] * (count - 1)]
+        assert compute_t_evalue(nearly_equal) == pytest.approx(find_largest_evalue(count), rel=0.01)
+    assert (find_largest_evalue(3), find_largest_evalue(4)) == pytest.approx((26, 140.3), rel=0.01)
+    assert np.isfinite(compute_t_evalue(np.random.default_rng(0).normal(3, 1, 2000)))
+    assert np.isfinite([find_largest_evalue(5000), compute_sign_evalue([True] * 5000)]).all()
 
 
 def test_online_levels_by_hand():

@@ -67,8 +67,8 @@ def sdpa(inputs: AttentionInputs) -> AttentionOutput:
         bias = visible if bias is None else bias.masked_fill(~visible, -torch.inf)
     if bias is not None and heads_as_queries and bias.shape[1] > 1:
         bias = bias.expand(B, H, 1, S).reshape(B, G, H // G, S)
-    if bias is not None:
-        bias = bias.expand(B, G if heads_as_queries else H, q.shape[2], S)
+    if bias is not None:  # one mask for all rows and heads stays one: torch would convert every expanded copy
+        bias = bias.expand(-1, -1, q.shape[2], S)
     if by_products:
         out = _attend_by_products(q, k, v, scale, bias)
     else:

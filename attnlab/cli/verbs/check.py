@@ -1,7 +1,8 @@
 """`python -m attnlab check`: conformance tests of attention for every shipped option or for given overrides.
 
 One line if all tests pass; `-v` prints the outcome of each. Exit status: 0 all passed, 1 a test failed or
-nothing of a variant could be checked, 2 the overrides do not compose.
+nothing of a variant could be checked, 2 the overrides do not compose. `--module` checks a module of another
+project (`attnlab.cli.verbs.check_module`).
 """
 
 import argparse
@@ -16,6 +17,7 @@ from rich.table import Column, Table
 
 from attnlab.cli.exit_handling import is_broken_pipe
 from attnlab.cli.step_progress import show_steps
+from attnlab.cli.verbs.check_module import check_target
 from attnlab.errors import InvalidConfig
 from attnlab.training.targets import validate_targets
 
@@ -27,6 +29,12 @@ STATUS_STYLES = {"passed": "green", "failed": "bold red", "unsupported": "yellow
 
 def main(options: argparse.Namespace) -> int:
     """Print failures and a summary, or with `-v` the outcome of every invariant for every variant."""
+    if options.module:
+        with _report_exits():
+            return check_target(options)
+    for flag in ("adapter", "bidirectional", "json"):
+        if getattr(options, flag):
+            raise InvalidConfig(f"--{flag} needs --module MODULE:FACTORY: add it, or remove --{flag}")
     folder = Path(options.config_dir) if options.config_dir else None
     if folder is not None and not folder.is_dir():
         raise InvalidConfig(f"--config-dir {folder}: folder not found: give an existing one")

@@ -12,9 +12,9 @@ from attnlab.cli.verbs import judge_files
 from attnlab.cli.verbs.judge import EXIT_BY_VERDICT
 from attnlab.errors import InvalidConfig
 from attnlab.external import candidate_log
-from attnlab.external.candidate_log import Candidate, CandidateLog, CandidateTest, Procedure
+from attnlab.external.candidate_log import CandidateLog, CandidateTest, Procedure
 from attnlab.external.judgment import count_digits, judge_runs
-from attnlab.external.question import Declaration, Question
+from attnlab.external.question import Declaration, Question, format_now
 from attnlab.external.result_files import ExternalRun, digest_runs, read_runs
 from attnlab.report.schema import Verdict
 
@@ -56,8 +56,8 @@ def _test(options: argparse.Namespace, question: Question | None) -> int:
     ]  # before the log is opened: an invalid file leaves no trace
     with candidate_log.open_log(path, question, rate, procedure) as log:
         known = len(log.tests)
-        tests = log.test_candidates(options.champion, candidates)
-        document = _summarize(log, tests)
+        tests = log.test_candidates(candidates)
+        output = _summarize(log, tests)
     for test in tests:
         _print_test(test, question, is_known=test.test <= known)
     print(_describe_budget(log), file=sys.stderr)
@@ -65,13 +65,13 @@ def _test(options: argparse.Namespace, question: Question | None) -> int:
     if winners:
         best = max(winners, key=lambda test: test.e_value)
         command = f"judge --log {shlex.quote(options.log)} --confirm {shlex.quote(best.candidate)}"
-        document["confirm"] = f"python -m attnlab {command} FRESH_CHAMPION FRESH_CANDIDATE"
+        output["confirm"] = f"python -m attnlab {command} FRESH_CHAMPION FRESH_CANDIDATE"
         print(
             "confirm the winner on seeds that no test of the log has used, with the champion's runs first:\n"
-            f"{document['confirm']}",
+            f"{output['confirm']}",
             file=sys.stderr,
         )
-    print(json.dumps(document, indent=1, ensure_ascii=False), flush=True)
+    print(json.dumps(output, indent=1, ensure_ascii=False), flush=True)
     return EXIT_BY_VERDICT[Verdict.SUPPORTED if winners else Verdict.INCONCLUSIVE][0]
 
 
@@ -86,40 +86,50 @@ def _confirm(options: argparse.Namespace, question: Question | None) -> int:
         winner = log.find_winner(options.confirm)
         sides = [read_runs(Path(word), log.question.metric) for word in options.words]
         runs = [run for side in sides for run in side]
-        _require_fresh_seeds(log, runs)
+        earlier = [record for record in log.confirmations if record["test"] == winner.test]
+        _require_fresh_seeds(log, runs, winner)
         declaration = Declaration(log.question, tuple(options.words), None, winner.time, log.last_digest)
-        exit_status, document = judge_files.judge_sides(
+        exit_status, output = judge_files.judge_sides(
             sides, options.words, log.question, declaration, same_unit=options.same_unit
         )
         record = {
             "test": winner.test,
             "candidate": winner.candidate,
             "files": options.words,
-            "digests": document["digests"],
+            "digests": output["digests"],
             "seeds": _list_seeds(runs),
-            "claim": document["claim"],
-            "estimate": document["estimate"],
-            "interval": document["interval"],
-            "exploratory": document["exploratory"],
-            "time": candidate_log.get_time(),
+            "claim": output["claim"],
+            "estimate": output["estimate"],
+            "interval": output["interval"],
+            "exploratory": output["exploratory"],
+            "time": format_now(),
         }
         log.append("confirmation", record)
-    print(json.dumps(document | {"confirms": winner.candidate}, indent=1, ensure_ascii=False), flush=True)
+    if earlier:
+        outcomes = ", ".join(record["claim"] for record in earlier)
+        print(
+            f"confirmation {len(earlier) + 1} of this winner, after {outcomes}: report all, or add runs to "
+            "one",
+            file=sys.stderr,
+        )
+    output |= {"confirms": winner.candidate, "earlier_confirmations": len(earlier)}
+    print(json.dumps(output, indent=1, ensure_ascii=False), flush=True)
     return exit_status
 
 
 def _read_candidate(
     word: str, options: argparse.Namespace, question: Question, champion_runs: list[ExternalRun]
-) -> Candidate:
+) -> CandidateTest:
     runs = read_runs(Path(word), question.metric)
     digests = digest_runs(champion_runs), digest_runs(runs)
     if digests[0] == digests[1]:
         raise InvalidConfig(f"{word}: the same runs as those of the champion {options.champion}")
     judgment = judge_runs(champion_runs, runs, question, same_unit=options.same_unit)
-    return Candidate(
-        word, digests, tuple(_list_seeds([*champion_runs, *runs])),
-        (len(judgment.values[0]), len(judgment.values[1])), judgment.decision.estimate,
-        candidate_log.compute_evalue(judgment, question),
+    counts = len(judgment.values[0]), len(judgment.values[1]), len(judgment.pairs)
+    e_value, largest = candidate_log.compute_evalues(judgment, question)
+    return CandidateTest(
+        options.champion, word, digests, tuple(_list_seeds([*champion_runs, *runs])), counts,
+        judgment.decision.estimate, e_value, largest,
     )  # fmt: skip
 
 
@@ -127,11 +137,15 @@ def _list_seeds(runs: list[ExternalRun]) -> list[str]:
     return list(dict.fromkeys(run.seed for run in runs if run.seed is not None))
 
 
-def _require_fresh_seeds(log: CandidateLog, runs: list[ExternalRun]) -> None:
-    """Raise InvalidConfig unless every run has a seed that no test or confirmation of the log has used."""
+def _require_fresh_seeds(log: CandidateLog, runs: list[ExternalRun], winner: CandidateTest) -> None:
+    """Raise InvalidConfig unless every run has a seed that no test has used, nor another confirmation.
+
+    Runs may be added to an earlier confirmation of the winner: its verdict is anytime-valid.
+    """
     used = {seed: f"test {test.test} of {test.candidate}" for test in log.tests for seed in test.seeds}
     for record in log.confirmations:
-        used |= {seed: f"an earlier confirmation of {record['candidate']}" for seed in record["seeds"]}
+        if record["test"] != winner.test:
+            used |= {seed: f"the confirmation of {record['candidate']}" for seed in record["seeds"]}
     for run in runs:
         if run.seed is None:
             raise InvalidConfig(
@@ -148,7 +162,8 @@ def _summarize(log: CandidateLog, tests: list[CandidateTest]) -> dict[str, Any]:
         "false_discovery_rate": log.rate,
         "tests": len(log.tests),
         "accepted": log.discoveries,
-        "next_threshold": 1 / log.next_level if log.procedure == "online" else None,
+        "next_threshold": log.next_threshold if log.procedure == "online" else None,
+        "digest": log.last_digest,
         "candidates": [asdict(test) for test in tests],
     }
 
@@ -167,12 +182,13 @@ def _print_test(test: CandidateTest, question: Question, *, is_known: bool) -> N
 
 def _describe_budget(log: CandidateLog) -> str:
     budget = (
-        f"{log.path}: {len(log.tests)} candidates tested, {log.discoveries} accepted; of the accepted ones, "
-        f"{log.rate:.0%} at most are expected to be false"
+        f"{log.path}: {len(log.tests)} {'candidate' if len(log.tests) == 1 else 'candidates'} tested, "
+        f"{log.discoveries} accepted; of the accepted ones, {100 * log.rate:g}% at most are expected to be "
+        f"false; digest {log.last_digest[:16]}"
     )
     if log.procedure == "batch":
         return f"{budget}; the batch takes no more candidates"
-    return f"{budget}; the next candidate needs an e-value of {1 / log.next_level:.3g}"
+    return f"{budget}; the next candidate needs an e-value of {log.next_threshold:.3g}"
 
 
 def _read_rate(text: str | None) -> float | None:

@@ -21,9 +21,6 @@ from attnlab.external.question import (
     write_declaration,
 )
 from attnlab.external.result_files import ExternalRun, digest_runs, read_runs, validate_reduction
-from attnlab.report.schema import Verdict
-
-VERDICTS = {True: Verdict.SUPPORTED, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}
 
 
 def main(options: argparse.Namespace) -> int:
@@ -34,6 +31,9 @@ def main(options: argparse.Namespace) -> int:
         validate_reduction(options.reduce)
     if options.noise is not None:
         return _print_noise_floor(options)
+    for flag in ("fdr", "batch"):
+        if getattr(options, flag):
+            raise InvalidConfig(f"--{flag}: add --champion and --log")
     count = 1 if options.arm_column is not None else 2
     if len(options.words) != count:
         raise InvalidConfig(
@@ -69,11 +69,14 @@ def _declare(options: argparse.Namespace) -> int:
     if options.same_unit:
         raise InvalidConfig("--same-unit: give it when the runs are judged")
     path = Path(options.declare)
+    words = shlex.join(options.words)
+    if options.arm_column is not None:
+        words += f" --arm-column {shlex.quote(options.arm_column)}"
     declaration = write_declaration(path, read_question(options), options.words, options.arm_column)
     print(
         f"declared in {path} at {declaration.declared}, SHA-256 {declaration.digest[:16]}: "
         f"{_describe_question(declaration.question)}. When the runs exist, judge them with:\n"
-        f"python -m attnlab judge {shlex.join(options.words)} --declare {shlex.quote(options.declare)}",
+        f"python -m attnlab judge {words} --declare {shlex.quote(options.declare)}",
         file=sys.stderr,
     )
     print(json.dumps(json.loads(path.read_text("utf-8")), indent=1), flush=True)
@@ -97,8 +100,8 @@ def _print_verdict(options: argparse.Namespace) -> int:
         names = list(options.words)
         if Path(first).resolve() == Path(rest[0]).resolve():
             raise InvalidConfig(f"{first}: both sides are the same file")
-    exit_status, document = judge_sides(sides, names, question, declaration, same_unit=options.same_unit)
-    print(json.dumps(document, indent=1, ensure_ascii=False), flush=True)
+    exit_status, output = judge_sides(sides, names, question, declaration, same_unit=options.same_unit)
+    print(json.dumps(output, indent=1, ensure_ascii=False), flush=True)
     return exit_status
 
 
@@ -112,33 +115,36 @@ def judge_sides(
 ) -> tuple[int, dict[str, Any]]:
     """Judge B against A, print the sentence and write the page; return the exit status and the JSON."""
     result = judgment.judge_runs(sides[0], sides[1], question, same_unit=same_unit)
-    claim = VERDICTS[result.decision.holds]
+    claim = judgment.VERDICTS[result.decision.holds]
     exit_status, word = EXIT_BY_VERDICT[claim]
     reasons = (
         declaration.list_earlier([run for side in sides for run in side])
         if declaration
         else ["nothing was declared before the runs (--declare)"]
     )
-    document: dict[str, Any] = {
+    output: dict[str, Any] = {
         "verdict": word,
         "claim": claim,
         **judgment.summarize_judgment(result, question),
         "exploratory": bool(reasons),
         "exploratory_reasons": reasons,
+        "run_times": "known" if all(run.started for side in sides for run in side) else "unknown",
         "declared": declaration.declared if declaration else None,
         "declaration_digest": declaration.digest if declaration else None,
         "names": list(names),
         "digests": [digest_runs(side) for side in sides],
     }
-    print(document["sentence"], result.pairing, sep="\n", file=sys.stderr)
+    print(output["sentence"], result.pairing, sep="\n", file=sys.stderr)
     for reason in reasons:
         print(f"EXPLORATORY: {reason}", file=sys.stderr)
+    if output["run_times"] == "unknown" and declaration:
+        print("no run says when it began: only the age of the files was checked", file=sys.stderr)
     if question.reduce == "best":
         print("--reduce best: the best of several evaluations is optimistic", file=sys.stderr)
-    document["report"] = judgment_page.try_to_write(document, Path("reports"))
-    if document["report"] is not None:
-        print(f"report: {document['report']}", file=sys.stderr)
-    return exit_status, document
+    output["report"] = judgment_page.try_to_write(output, Path("reports"))
+    if output["report"] is not None:
+        print(f"report: {output['report']}", file=sys.stderr)
+    return exit_status, output
 
 
 def _require_agreement(declaration: Declaration, options: argparse.Namespace) -> None:
@@ -151,7 +157,7 @@ def _require_agreement(declaration: Declaration, options: argparse.Namespace) ->
         "reduce": options.reduce,
         "looks": None if options.looks is None else parse_looks(options.looks),
     }
-    differences = declaration.find_differences(asked, options.words, options.arm_column)
+    differences = declaration.list_differences(asked, options.words, options.arm_column)
     if differences:
         raise InvalidConfig(
             f"--declare {options.declare}: {'; '.join(differences)}: judge as declared, or without "

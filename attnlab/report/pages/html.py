@@ -289,6 +289,17 @@ def render_figure(figure: comparison_figures.Figure, rendered: RenderedCharts) -
     return Markup('<p class="note">Figure not rendered: {}</p>').format(figure.label)
 
 
+def render_figure_pairs(
+    figures: Mapping[str, comparison_figures.Figure], rendered: RenderedCharts
+) -> dict[str, list[tuple[Any, Any]]]:
+    """Each figure beside that for a narrow screen, which is named with `-narrow`, for `wide_and_narrow`."""
+    return {
+        name: [(render_figure(wide, rendered), render_figure(figures[f"{name}-narrow"], rendered))]
+        for name, wide in figures.items()
+        if not name.endswith("-narrow")
+    }
+
+
 def _build_explorer_data(report: HeadsReport, selected: MapSelection | None) -> dict[str, Any]:
     """The data from which a script draws the maps in full size and shows a head's scores."""
     scores = [

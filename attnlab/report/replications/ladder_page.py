@@ -7,7 +7,7 @@ from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
 from attnlab.report.charts.vega_layers import assign_styles
 from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
 from attnlab.report.number_format import NONE, format_bounds, format_number
-from attnlab.report.pages.html import build_environment, load_asset, render_figure
+from attnlab.report.pages.html import build_environment, load_asset, render_figure_pairs
 from attnlab.report.pages.markdown import escape_cell, format_citation, format_table
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
 from attnlab.report.replications import ladder_figures
@@ -134,18 +134,13 @@ def render_ladder_html(
     ]
     places = {figure.name: figure for figure in figures}
     rendered = render_charts([*places.values()]) if rendered is None else rendered
-    figure_pairs = {
-        name: [(render_figure(wide, rendered), render_figure(places[f"{name}-narrow"], rendered))]
-        for name, wide in places.items()
-        if not name.endswith("-narrow")
-    }
     return (
         build_environment()
         .get_template("ladder.html")
         .render(
             r=ladder,
             scope=describe_scope(ladder),
-            figures=figure_pairs,
+            figures=render_figure_pairs(places, rendered),
             figure_errors=rendered.error_messages,
             styles=assign_styles(ladder.arms, ladder.baseline),
             tones={row.verdict: VERDICT_TONES.get(row.verdict, DEFAULT_TONE) for row in ladder.comparisons},

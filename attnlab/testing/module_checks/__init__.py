@@ -1,0 +1,1 @@
+"""Checks of attention modules of other projects: `check_module` and `parametrize_attention_checks`."""

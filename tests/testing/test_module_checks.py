@@ -1,0 +1,561 @@
+"""Checks of attention modules of other projects: every defect fails its check, and correct modules pass."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from attnlab import testing
+from attnlab.cli.main import main
+from attnlab.errors import InvalidConfig
+from attnlab.testing.module_checks.checks import CHECKS
+from attnlab.testing.module_checks.runner import get_check_name, parametrize_attention_checks
+from attnlab.testing.module_checks.subject import ADAPTERS, choose_adapter
+
+DIM, N_HEADS = 30, 5
+
+
+class CorrectAttention(nn.Module):
+    """Causal attention with a cache and a padding mask. Subclasses override one method with a defect."""
+
+    ahead = 0  # future tokens that a query sees
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(DIM, 3 * DIM), nn.Linear(DIM, DIM)
+
+    def prepare(self, x):
+        return x
+
+    def position(self, n_cached):
+        return n_cached
+
+    def forward(self, x, key_padding_mask=None):
+        return self.attend(self.prepare(x), key_padding_mask, None)[0]
+
+    def start(self):
+        return None
+
+    def step(self, x, state):
+        return self.attend(x, None, state)
+
+    def attend(self, x, is_padding, state):
+        B, T, _ = x.shape
+        n_cached = 0 if state is None else state[0].shape[2]
+        position = torch.arange(T, device=x.device) + self.position(n_cached)
+        if is_padding is not None:
+            position = position - is_padding.sum(1, keepdim=True)
+        angle = position[..., None] * torch.arange(1, DIM + 1) / DIM
+        q, k, v = self.split_heads(self.qkv(x + angle.sin().to(x)))
+        if state is not None:
+            k, v = torch.cat([state[0], k], 2), torch.cat([state[1], v], 2)
+        allowed = torch.ones(T, k.shape[2], dtype=torch.bool).tril(n_cached + self.ahead)
+        if is_padding is not None:
+            allowed = allowed & ~is_padding[:, None, None]
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+        return self.finish(self.out(y.transpose(1, 2).reshape(B, T, DIM))), (k, v)
+
+    def split_heads(self, qkv):
+        return [part.unflatten(-1, (N_HEADS, -1)).transpose(1, 2) for part in qkv.chunk(3, -1)]
+
+    def finish(self, y):
+        return y
+
+
+class LooksAhead(CorrectAttention):
+    ahead = 1
+
+
+class HiddenLookAhead(CorrectAttention):  # no gradient shows it
+    def prepare(self, x):
+        return x + F.pad(x[:, 1:], (0, 0, 0, 1)).detach()
+
+
+class LateCachedPositions(CorrectAttention):
+    def position(self, n_cached):
+        return n_cached + (n_cached > 0)
+
+
+class IgnoresPadding(CorrectAttention):
+    def forward(self, x, key_padding_mask=None):
+        return super().forward(x)
+
+
+class NormalizesTheBatch(CorrectAttention):
+    def prepare(self, x):
+        return x - 0.01 * x.mean((0, 2), keepdim=True)
+
+
+class TrainsWithBatchNorm(CorrectAttention):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(DIM)
+
+    def prepare(self, x):
+        return self.norm(x.transpose(1, 2)).transpose(1, 2)
+
+    def step(self, x, state):
+        return self.attend(self.prepare(x), None, state)
+
+
+class ScalesInTraining(CorrectAttention):
+    def finish(self, y):
+        return 1.01 * y if self.training else y
+
+
+class DropsInEvaluation(CorrectAttention):
+    def prepare(self, x):
+        return F.dropout(x, 0.1, training=True)
+
+
+class UninitializedWeights(CorrectAttention):
+    count = 0
+
+    def __init__(self):
+        super().__init__()
+        UninitializedWeights.count += 1
+        self.scale = nn.Parameter(torch.tensor([1.0, 1 + 0.01 * UninitializedWeights.count]))
+
+    def finish(self, y):
+        return y * self.scale[1]
+
+
+class ReturnsFloat32(CorrectAttention):
+    def finish(self, y):
+        return y.float()
+
+
+class RoundsFloat32(CorrectAttention):
+    def finish(self, y):
+        return y.bfloat16().float() if y.dtype == torch.float32 else y
+
+
+class MixesDtypes(CorrectAttention):
+    def prepare(self, x):
+        return x @ torch.eye(DIM) if x.dtype == torch.bfloat16 else x
+
+
+class ViewsItsInput(CorrectAttention):
+    def prepare(self, x):
+        return x.view(-1, DIM).view(x.shape)
+
+
+class ReadsTheStorage(CorrectAttention):
+    def prepare(self, x):
+        return x.as_strided(x.shape, (x.shape[1] * DIM, DIM, 1))
+
+
+class DetachesValues(CorrectAttention):
+    def split_heads(self, qkv):
+        q, k, v = super().split_heads(qkv)
+        return q, k, v.detach()
+
+
+class RemembersCalls(CorrectAttention):
+    calls = 0
+
+    def finish(self, y):
+        self.calls += 1
+        return y + 1e-7 * self.calls
+
+
+class SharesItsCaches(CorrectAttention):
+    def start(self):
+        self.shared = None
+        return ()
+
+    def step(self, x, state):
+        y, self.shared = self.attend(x, None, self.shared)
+        return y, ()
+
+
+class ChangesItsInput(CorrectAttention):
+    def prepare(self, x):
+        return x if x.requires_grad else x.mul_(1.5)
+
+
+# Module with one defect -> checks that fail; the first one is the check of that defect.
+DEFECTS = {
+    LooksAhead: ("causality", "cache"),
+    HiddenLookAhead: ("causality", "cache", "gradients"),
+    LateCachedPositions: ("cache",),
+    IgnoresPadding: ("left_padding",),
+    NormalizesTheBatch: ("batch", "cache", "left_padding"),
+    TrainsWithBatchNorm: ("batch", "training_mode"),
+    ScalesInTraining: ("training_mode",),
+    DropsInEvaluation: ("determinism", "causality", "cache", "left_padding", "batch", "dtypes", "strides",
+                        "gradients", "state"),
+    UninitializedWeights: ("determinism",),
+    ReturnsFloat32: ("dtypes",),
+    RoundsFloat32: ("dtypes",),
+    MixesDtypes: ("dtypes",),
+    ViewsItsInput: ("strides",),
+    ReadsTheStorage: ("strides",),
+    DetachesValues: ("gradients",),
+    RemembersCalls: ("state", "determinism"),
+    SharesItsCaches: ("state",),
+    ChangesItsInput: ("state",),
+}  # fmt: skip
+
+
+def list_failed(factory, **options):
+    results = testing.check_module(factory, on_fail="return", **options)
+    return {result.name for result in results if result.outcome == "failed"}
+
+
+def test_correct_module_passes_every_check():
+    results = testing.check_module(CorrectAttention)
+    assert [(result.name, result.outcome) for result in results] == [
+        (get_check_name(check), "passed") for check in CHECKS
+    ]
+    assert all(result.statement and result.measured is not None for result in results)
+
+
+@pytest.mark.parametrize("module", DEFECTS, ids=lambda module: module.__name__)
+def test_defect_fails_its_check(module):
+    failed = list_failed(module)
+    assert DEFECTS[module][0] in failed
+    if module not in (DropsInEvaluation, ChangesItsInput):  # these change the expected outputs of all checks
+        assert failed <= {*DEFECTS[module]}
+
+
+def test_every_check_has_a_defect():
+    assert {names[0] for names in DEFECTS.values()} == {get_check_name(check) for check in CHECKS}
+
+
+def reproduce_late_positions():
+    """The reproduction of the only check that fails."""
+    results = testing.check_module(LateCachedPositions, on_fail="return")
+    [failure] = [result for result in results if result.outcome == "failed"]
+    return failure.reproduction
+
+
+def test_failure_has_the_smallest_input_and_raises():
+    reproduction = reproduce_late_positions()
+    assert (reproduction.x_shape, reproduction.dtype, reproduction.case) == (
+        (1, 2, DIM),
+        "float64",
+        "chunks 1+1",
+    )
+    assert reproduction.position.startswith("row 0, token 1")
+    assert reproduction.largest_difference > 1e-3
+    with pytest.raises(AssertionError, match=r"LateCachedPositions: cache failed: chunks 1\+1"):
+        testing.check_module(LateCachedPositions)
+
+
+def test_reproduction_gives_the_reported_difference():
+    reproduction = reproduce_late_positions()
+    torch.manual_seed(reproduction.seed)
+    module = LateCachedPositions().double().eval()
+    generator = torch.Generator().manual_seed(reproduction.seed)
+    x = torch.randn(reproduction.x_shape, generator=generator, dtype=torch.float64)
+    full, (_, state) = module(x), module.step(x[:, :1], module.start())
+    difference = (module.step(x[:, 1:], state)[0] - full[:, 1:]).abs().max() / full.abs().max()
+    assert difference.item() == pytest.approx(reproduction.largest_difference)
+
+
+class Bidirectional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.linear(x) + x.mean(1, keepdim=True)
+
+
+class Float32Only(CorrectAttention):
+    def finish(self, y):
+        if y.dtype != torch.float32:
+            raise RuntimeError('"attend" not implemented for this dtype')
+        return y
+
+
+class WithoutBackward(nn.Module):
+    def forward(self, x):
+        if torch.is_grad_enabled() and x.requires_grad:
+            raise NotImplementedError("no backward")
+        return x.cumsum(1)
+
+
+def list_skipped(factory, **options):
+    results = testing.check_module(factory, on_fail="return", **options)
+    return {result.name: result.detail for result in results if result.outcome == "skipped"}
+
+
+def test_check_that_cannot_apply_is_skipped_with_its_reason():
+    assert list_skipped(Bidirectional, causal=False) == {
+        "causality": "declared non-causal",
+        "cache": "the module has no cache",
+        "left_padding": "the module takes no padding mask",
+    }
+    skipped = list_skipped(Float32Only)
+    assert skipped.keys() == {"dtypes", "gradients"}
+    assert "no float64 kernel" in skipped["gradients"]
+    assert "no bfloat16 kernel" in skipped["dtypes"]
+    assert "no backward" in list_skipped(WithoutBackward)["gradients"]
+    assert "dropout" in list_skipped(lambda: nn.MultiheadAttention(12, 3, dropout=0.3))["training_mode"]
+
+
+def test_sequence_lengths_reach_beyond_a_chunk():
+    class LeaksAcrossChunks(CorrectAttention):
+        def prepare(self, x):
+            return torch.cat([x[:, :32], x[:, 32:] + x[:, -1:]], 1) if x.shape[1] > 40 else x
+
+    assert list_failed(LeaksAcrossChunks) == {"causality"}
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_multihead_attention_passes(batch_first):
+    results = testing.check_module(lambda: nn.MultiheadAttention(12, 3, batch_first=batch_first))
+    assert [result.name for result in results if result.outcome == "skipped"] == ["cache"]
+    assert list_failed(lambda: nn.MultiheadAttention(12, 3), causal=False) == set()
+
+
+def test_function_of_q_k_v_is_checked():
+    def make():
+        return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def make_without_mask():
+        return lambda query, key, value: F.scaled_dot_product_attention(query, key, value)
+
+    assert list_failed(make) == set()
+    assert list_failed(make_without_mask) == {"causality"}
+    # torch's own function has no signature
+    assert list_failed(lambda: F.scaled_dot_product_attention, adapter="qkv", causal=False) == set()
+
+
+class FlaStyle(nn.Module):
+    """A layer as in flash-linear-attention: linear attention whose state is its cache."""
+
+    late = 0
+
+    def __init__(self):
+        super().__init__()
+        self.hidden_size = 12
+        self.qkv = nn.Linear(12, 36)
+
+    def forward(self, hidden_states, attention_mask=None, past_key_values=None, use_cache=False):
+        q, k, v = self.qkv(hidden_states).chunk(3, -1)
+        if attention_mask is not None:
+            k = k * attention_mask[..., None]
+        outer = (k[..., None] * v[..., None, :]).cumsum(1)
+        outer = outer if past_key_values is None else outer + past_key_values[:, None]
+        y = (q[..., None] * outer).sum(-2)
+        return y, None, outer[:, -1 - self.late] if use_cache else None
+
+
+class LateFlaState(FlaStyle):
+    late = -1  # the state of the first token of each chunk
+
+
+def test_fla_style_layer_passes_and_its_state_is_checked():
+    assert choose_adapter(FlaStyle(), None) is ADAPTERS["fla"]
+    assert {result.outcome for result in testing.check_module(FlaStyle)} == {"passed"}
+    assert list_failed(LateFlaState) == {"cache"}
+
+
+SIZES = {"hidden_size": 36, "num_attention_heads": 6, "num_hidden_layers": 2, "vocab_size": 50}
+KV = {"num_key_value_heads": 3}
+LOCAL = {"head_dim": 10, "sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"], **KV}
+LATENT = {"q_lora_rank": 12, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8,
+          "v_head_dim": 10, "num_key_value_heads": 6}  # fmt: skip
+
+
+def make_transformers(family, prefix, layer=0, config_suffix="Config", **sizes):
+    """Return a factory of a family's attention class."""
+
+    def factory():
+        modeling = pytest.importorskip(f"transformers.models.{family}.modeling_{family}")
+        configuration = __import__(f"transformers.models.{family}.configuration_{family}", fromlist=["*"])
+        config = getattr(configuration, prefix + config_suffix)(**SIZES | sizes)
+        return getattr(modeling, f"{prefix}Attention")(config, layer_idx=layer)
+
+    return factory
+
+
+FAMILIES = {
+    "llama": make_transformers("llama", "Llama", **KV),
+    "llama sdpa": make_transformers("llama", "Llama", attn_implementation="sdpa", **KV),
+    "gemma2 sliding": make_transformers("gemma2", "Gemma2", **LOCAL),
+    "gemma3 sliding": make_transformers("gemma3", "Gemma3", config_suffix="TextConfig", **LOCAL),
+    "gemma3 full": make_transformers("gemma3", "Gemma3", 1, "TextConfig", **LOCAL),
+    "gpt_neox": make_transformers("gpt_neox", "GPTNeoX", bos_token_id=None, eos_token_id=None),
+    "qwen3": make_transformers("qwen3", "Qwen3", head_dim=10, **KV),
+    "mistral": make_transformers("mistral", "Mistral", sliding_window=5, **KV),
+    "deepseek_v3": make_transformers("deepseek_v3", "DeepseekV3", **LATENT),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_family_of_transformers_passes_every_check(family):
+    results = testing.check_module(FAMILIES[family])
+    assert {result.outcome for result in results} == {"passed"}
+
+
+def test_defect_in_a_class_of_transformers_is_found():
+    modeling = pytest.importorskip("transformers.models.llama.modeling_llama")
+
+    class WithoutRotation(modeling.LlamaAttention):
+        def forward(self, hidden_states, position_embeddings, attention_mask=None, past_key_values=None, **_):
+            cos, sin = (part[:, -1:] for part in position_embeddings)  # one position for a whole chunk
+            cos, sin = (part.expand(-1, hidden_states.shape[1], -1) for part in (cos, sin))
+            return super().forward(hidden_states, (cos, sin), attention_mask, past_key_values)
+
+    def factory():
+        return WithoutRotation(FAMILIES["llama"]().config, layer_idx=0)
+
+    assert "cache" in list_failed(factory)
+
+
+def test_sliding_window_of_the_config_is_applied():
+    """The outputs of the adapter are those of the whole model's attention layer."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.MistralConfig(**SIZES, **KV, sliding_window=5, intermediate_size=20)
+    torch.manual_seed(0)
+    model = transformers.MistralModel(config).double().eval()
+    layer = model.layers[0].self_attn
+    inputs, outputs = [], []
+
+    def record(_module, inputs_by_position, kwargs, output):
+        inputs.append(kwargs.get("hidden_states", *inputs_by_position))
+        outputs.append(output[0])
+
+    layer.register_forward_hook(record, with_kwargs=True)
+    with torch.no_grad():
+        model(torch.arange(2 * 13).reshape(2, 13))
+        adapter = ADAPTERS["transformers"](layer, True)
+        [x, expected] = inputs + outputs
+        assert (adapter.forward(x) - expected).abs().max() < 1e-12
+
+
+@parametrize_attention_checks([CorrectAttention, FlaStyle])
+def test_parametrized_check_passes(check):
+    check()
+
+
+def test_parametrized_check_fails_and_skips():
+    mark = parametrize_attention_checks([LateCachedPositions, WithoutBackward]).mark
+    cases = {str(case): case for case in mark.args[1]}
+    assert len(cases) == 2 * len(CHECKS)
+    with pytest.raises(AssertionError, match="cache failed"):
+        cases["cache-LateCachedPositions"]()
+    cases["causality-LateCachedPositions"]()
+    with pytest.raises(pytest.skip.Exception, match="no cache"):
+        cases["cache-WithoutBackward"]()
+
+
+class TwoInputs(nn.Module):
+    def forward(self, x, y):
+        return x + y
+
+
+class ReturnsOneToken(nn.Module):
+    def forward(self, x):
+        return x[:, -1]
+
+
+@pytest.mark.parametrize(
+    ("factory", "options", "message"),
+    [
+        (TwoInputs, {}, r"no adapter fits TwoInputs \(arguments: x, y\)"),
+        (TwoInputs, {"adapter": "plane"}, r"unknown adapter plane \(nearest: plain, fla\)"),
+        (TwoInputs, {"adapter": "plain"}, "TwoInputs does not run with the adapter plain"),
+        (ReturnsOneToken, {}, r"the output for x of shape \[2, 5, 48\] is \[2, 48\]"),
+        (nn.MultiheadAttention, {}, "missing 2 required positional arguments"),
+        (lambda: 3, {}, "returns int"),
+    ],
+)
+def test_invalid_factory_or_adapter_gives_one_line(factory, options, message):
+    with pytest.raises(InvalidConfig, match=message) as caught:
+        testing.check_module(factory, **options)
+    assert "\n" not in str(caught.value)
+
+
+MODULE = """
+from torch import nn
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+    def forward(self, x):
+        return self.linear(x).cumsum(1)
+class Leaky(Layer):
+    def forward(self, x):
+        return self.linear(x).cumsum(1) + x.mean()
+def two(): return lambda a, b: a
+number = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "attention_file.py").write_text(MODULE)
+    (tmp_path / "broken_file.py").write_text("import no_such_package\n")
+    (tmp_path / "exiting_file.py").write_text("exit()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    yield tmp_path
+    for name in ("attention_file", "broken_file", "exiting_file"):
+        sys.modules.pop(name, None)
+
+
+def test_command_prints_a_table_and_its_status_is_0(folder, capsys):
+    assert main(["check", "--module", "attention_file:Layer"]) == 0
+    output = capsys.readouterr().out
+    assert "8 checks passed, 2 skipped" in output
+    assert all(get_check_name(check) in output for check in CHECKS)
+
+
+def test_command_reports_failures_as_json_and_its_status_is_1(folder, capsys):
+    assert main(["check", "--module", "attention_file:Leaky", "--json"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    failed = {result["name"]: result for result in record["results"] if result["outcome"] == "failed"}
+    assert {"causality", "batch"} == failed.keys()
+    assert record["failed"] == 2
+    assert failed["causality"]["reproduction"]["x_shape"] == [1, 2, 8]
+
+
+def test_command_fails_if_nothing_could_be_checked(folder, monkeypatch, capsys):
+    from attnlab.testing.module_checks import runner
+
+    monkeypatch.setattr(runner, "CHECKS", [check for check in CHECKS if "cache" in check.__name__])
+    assert main(["check", "--module", "attention_file:Layer"]) == 1
+    assert "nothing could be checked" in capsys.readouterr().out
+    with pytest.raises(AssertionError, match="nothing could be checked"):
+        testing.check_module(CorrectAttention, causal=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--module", "no_such_module:f"], "importing no_such_module raises ModuleNotFoundError"),
+        (["--module", "broken_file:f"], "No module named 'no_such_package'"),
+        (["--module", "exiting_file:f"], "ends the program"),
+        (["--module", "attention_file:Layerz"], "has no function Layerz (nearest: Layer"),
+        (["--module", "attention_file:number"], "has no function number"),
+        (["--module", "attention_file"], "give MODULE:FACTORY"),
+        (["--module", "attention_file:two"], "no adapter fits function"),
+        (["--module", "attention_file:Layer", "--adapter", "fla"], "does not run with the adapter fla"),
+        (["--module", "attention_file:Layer", "heads=gqa"], "takes no heads=gqa"),
+        (["--module", "attention_file:Layer", "-v"], "takes no -v"),
+        (["--json"], "--json needs --module"),
+        (["--bidirectional"], "--bidirectional needs --module"),
+        (["--adapter", "plain", "heads=gqa"], "--adapter needs --module"),
+    ],
+)
+def test_invalid_command_gives_one_line_and_status_2(folder, capsys, words, message):
+    assert main(["check", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_kit_imports_transformers_only_inside_functions():
+    folder = Path(testing.__file__).parent
+    statements = re.compile(r"^(from|import) transformers", re.M)
+    assert not [path for path in folder.rglob("*.py") if statements.search(path.read_text("utf-8"))]
