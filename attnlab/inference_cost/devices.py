@@ -1,14 +1,17 @@
-"""Memory, bandwidth and peak FLOPs of devices, from their data sheets.
-
-FLOPs are those of dense matrix products in bfloat16, without sparsity; `float8` where the device has them.
-"""
+"""Memory, bandwidth and peak FLOPs of devices, from their data sheets."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Device:
-    """Figures of a data sheet: bytes, bytes per second, FLOPs per second."""
+    """Figures of a data sheet.
+
+    Attributes:
+        memory: Bytes.
+        bandwidth: Bytes per second.
+        flops: FLOPs per second of dense 16-bit matrix products, without sparsity.
+    """
 
     memory: float
     bandwidth: float

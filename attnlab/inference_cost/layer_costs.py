@@ -6,12 +6,13 @@ without a formula here is refused by its key.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 Config = dict[str, Any]
 
 ATTENTION_KEYS = {
-    "_target_", "heads", "kernel", "masks", "scale_exponent", "multiplier", "rotary", "scores", "epilogue", "dropout",
+    "_target_", "heads", "kernel", "masks", "scale_exponent", "multiplier", "rotary", "scores", "epilogue",
+    "dropout",
 }  # fmt: skip
 SCORES_WITHOUT_PARAMETERS = {"alibi", "coarsealibi", "softcap"}
 MASKS = {"causal", "window"}
@@ -22,23 +23,30 @@ class LayerCost:
     """One layer: attention, FFN and norms.
 
     Attributes:
-        kind: "full", "sliding window" or "latent", as in the table of the command.
+        kind: As in the table of the command: "full", "sliding window", "latent", "shared K/V", ...
         window: Tokens that a query sees, itself included; None sees all.
         parameters: All of the layer.
         active_parameters: Those that one token uses: the chosen experts only.
-        weight_products: Multiplications of a token with the layer's matrices.
-        cached_numbers: Numbers cached per token.
+        decode_flops, prefill_flops: FLOPs of a token, apart from those per key.
         decode_flops_per_key, prefill_flops_per_key: FLOPs of a query with one key, over all heads.
+        cached_widths: Numbers per token of each cached tensor, such as keys and values.
+        read_widths: The same of the tensors that a query reads, which an earlier layer may have cached.
+        fixed_bytes_per_token: Bytes per token that are cached in float32 in any format of the cache.
+        state_bytes: Bytes per sequence, whatever its length.
     """
 
     kind: str
     window: int | None
     parameters: int
     active_parameters: int
-    weight_products: int
-    cached_numbers: int
+    decode_flops: int
+    prefill_flops: int
     decode_flops_per_key: int
     prefill_flops_per_key: int
+    cached_widths: tuple[int, ...]
+    read_widths: tuple[int, ...]
+    fixed_bytes_per_token: int = 0
+    state_bytes: int = 0
 
     def count_keys(self, length: int) -> int:
         """Keys that the next query sees after `length` tokens, itself included."""
@@ -61,14 +69,20 @@ class ModelCost:
 
     Attributes:
         other_parameters: Of the parts outside layers.
-        head_products: Multiplications of a token with the output head.
+        head_flops: FLOPs of a token with the output head.
+        other_flops: FLOPs of a token with further parts outside layers.
         lookup_parameters: Of tables of which a token reads one row: embeddings, unless tied with the head.
+        max_length: Tokens for which the model has positions; None has no limit.
+        transformers_repeats: How many times `transformers` caches each key and value.
     """
 
     layers: tuple[LayerCost, ...]
     other_parameters: int
-    head_products: int
+    head_flops: int
     lookup_parameters: int
+    other_flops: int = 0
+    max_length: int | None = None
+    transformers_repeats: int = 1
 
     @property
     def parameters(self) -> int:
@@ -94,7 +108,9 @@ def count_model_cost(config: Config, vocab_size: int) -> ModelCost:
     head = 0 if config["tie"] else embedding
     norm = _count_norm(config["norm"], dim)
     lookup = positions + (0 if config["tie"] else embedding)
-    return ModelCost(tuple(layers), embedding + positions + head + norm, embedding, lookup)
+    max_length = config["positions"]["length"] if config.get("positions") else None
+    others = embedding + positions + head + norm
+    return ModelCost(tuple(layers), others, 2 * embedding, lookup, max_length=max_length)
 
 
 def _count_layer(config: Config, mixer: Config) -> LayerCost:
@@ -108,18 +124,28 @@ def _count_layer(config: Config, mixer: Config) -> LayerCost:
     sinks = _count_epilogue(mixer.get("epilogue"))
     ffn, active_ffn, ffn_products = _count_ffn(config["ffn"], dim, config["ffn_width"], config["bias"])
     norms = _count_block_norms(config.get("block") or {}) * _count_norm(config["norm"], dim)
-    shared = heads["parameters"] + sinks + norms
+    shared = heads.parameters + sinks + norms
     window = ((mixer.get("masks") or {}).get("window") or {}).get("size")
     is_latent = mixer["heads"]["_target_"].endswith("LatentHeads")
     kind = "latent" if is_latent else "full" if window is None else "sliding window"
+    linear = 2 * (heads.products + ffn_products)
     return LayerCost(
-        kind, window, shared + ffn, shared + active_ffn, heads["products"] + ffn_products,
-        heads["cached"], heads["decode"], heads["prefill"],
+        kind, window, shared + ffn, shared + active_ffn, linear, linear,
+        heads.decode_flops_per_key, heads.prefill_flops_per_key, heads.cached_widths, heads.cached_widths,
     )  # fmt: skip
 
 
-def _count_heads(heads: Config, dim: int) -> dict[str, int]:
-    """Parameters, matrix products of a token, cached numbers, and FLOPs per key of the heads."""
+class _HeadsCost(NamedTuple):
+    """`products` are the multiplications of a token with matrices."""
+
+    parameters: int
+    products: int
+    cached_widths: tuple[int, ...]
+    decode_flops_per_key: int
+    prefill_flops_per_key: int
+
+
+def _count_heads(heads: Config, dim: int) -> _HeadsCost:
     name = heads["_target_"].rpartition(".")[2]
     n, bias = heads["n_heads"], heads.get("bias", False)
     out_bias = dim * heads.get("out_bias", False)
@@ -131,18 +157,20 @@ def _count_heads(heads: Config, dim: int) -> dict[str, int]:
         up = rank * n * (width + value_width)
         q_up = q_rank * q_width if q_rank else 0
         products = dim * down + q_up + up + n * value_width * dim
-        return {
-            "parameters": products + down * bias + out_bias + rank + (q_rank or 0),
-            "products": products,
-            "cached": rank + rope,
-            "decode": 2 * n * (2 * rank + rope),
-            "prefill": 2 * n * (width + rope + value_width),
-        }
+        return _HeadsCost(
+            products + down * bias + out_bias + rank + (q_rank or 0),
+            products,
+            (rank, rope),
+            2 * n * (2 * rank + rope),
+            2 * n * (width + rope + value_width),
+        )
     if name not in ("GroupedHeads", "DifferentialHeads"):
         raise ValueError(f"model.attention.heads ({name}) has no cost formula")
     if unknown := [key for key in ("tied", "convolution", "value_residual", "key_offset") if heads.get(key)]:
         raise ValueError(f"model.attention.heads.{unknown[0]} has no cost formula")
     kv, width = heads["n_kv_heads"], heads.get("head_dim") or dim // n
+    if n % kv or (not heads.get("head_dim") and dim % n):
+        raise ValueError(f"{kv} KV heads do not divide {n} heads, or those the model's dim of {dim}")
     rows = (n + 2 * kv) * width
     products = dim * rows + n * width * dim
     gains = 0
@@ -152,13 +180,8 @@ def _count_heads(heads: Config, dim: int) -> dict[str, int]:
     if name == "DifferentialHeads":  # values are twice as wide, for half as many heads
         gains += 4 * width + (2 * width if heads.get("norm_gain", True) else 0)
         scores = 2 * n * width + 4 * n * width
-    return {
-        "parameters": products + rows * bias + out_bias + gains,
-        "products": products,
-        "cached": 2 * kv * width,
-        "decode": scores,
-        "prefill": scores,
-    }
+    parameters = products + rows * bias + out_bias + gains
+    return _HeadsCost(parameters, products, (kv * width, kv * width), scores, scores)
 
 
 def _count_epilogue(epilogue: Config | None) -> int:

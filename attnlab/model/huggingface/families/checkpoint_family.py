@@ -79,6 +79,8 @@ class Family:
         ignored: Tensors whose names end in one of these are skipped.
         normalize: Rewrites settings with several formats into those that `keys` name, or raises ValueError.
         denormalize: The inverse; the round trip in `conversion` detects settings that it cannot express.
+        repeated_kv_key: Their key that, if true, makes `transformers` cache keys and values once per query
+            head, although the model has fewer.
     """
 
     architecture: str
@@ -91,6 +93,7 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     normalize: Callable[[Config], Config] = return_unchanged
     denormalize: Callable[[Config], Config] = return_unchanged
+    repeated_kv_key: str | None = None
 
     def derive(
         self,

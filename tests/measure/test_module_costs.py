@@ -1,0 +1,58 @@
+"""Costs counted in built models equal live caches and the formulas of generation, for every kind of layer."""
+
+import pytest
+import torch
+
+from attnlab.attention.cache import DynamicCache, SlidingWindowCache
+from attnlab.cli.bench.bench_config import compose_run_config
+from attnlab.inference_cost.serving_cost import Serving, compute_serving_cost
+from attnlab.measure.generation_costs import predict_generation_cost
+from attnlab.measure.module_costs import count_module_cost
+from attnlab.model.build import build_model
+
+VOCABULARY, LENGTH, BATCH = 31, 23, 3
+SIZE = ["model.dim=24", "model.n_heads=4", "model.n_layers=4", "model.ffn_width=37", "model.window=5"]
+KINDS = {
+    "heads=gqa": {"full"},
+    "heads=mla": {"latent"},
+    "mask=window_sinks": {"sliding window"},
+    "layers=yoco": {"sliding window", "full", "shared K/V"},
+    "layers=cross_layer": {"full", "shared K/V"},
+    "model=linear_decay": {"linear state"},
+    "model=gated_delta": {"delta state, convolution"},
+    "layers=delta_one_in_two": {"delta state, convolution", "full"},
+    "+preset=kimi_linear": {"delta state, convolution", "latent"},
+    "convolution=kv": {"full, convolution"},
+    "score=forget": {"full"},
+    "score=multi_token": {"full"},
+    "position=path": {"full, convolution"},
+    "position=learned": {"full"},
+    "residual=hyper_connections": {"full"},
+    "values=embedding": {"full"},
+}
+
+
+def compose(override):
+    return compose_run_config([override, *SIZE])
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def case(request):
+    config = compose(request.param)
+    return request.param, config, build_model(config, VOCABULARY).eval().bfloat16()
+
+
+@torch.no_grad()
+def test_cached_bytes_equal_the_live_caches(case):
+    override, config, model = case
+    cost = count_module_cost(config, VOCABULARY, torch.bfloat16)
+    assert {layer.kind for layer in cost.layers} == KINDS[override]
+    assert cost.parameters == sum(parameter.numel() for parameter in model.parameters())
+    caches = [
+        DynamicCache() if layer.window is None else SlidingWindowCache(layer.window - 1 - keep, keep)
+        for layer in cost.layers
+        for keep in [0]
+    ]
+    model(torch.zeros(BATCH, LENGTH, dtype=torch.long), caches=caches)
+    served = compute_serving_cost(cost, Serving(LENGTH, BATCH, "bf16", "bf16", None))
+    assert served.cache_bytes == sum(cache.live_bytes() for cache in caches)
