@@ -45,10 +45,11 @@ def count_module_cost(config: Mapping[str, Any], vocab_size: int, dtype: torch.d
         model = build_model(config, vocab_size).eval().to(dtype)
     windows = [_find_window(block.mixer) for block in model.blocks]
     with torch.no_grad(), torch.device("meta"), reference_kernel(model):
-        prefills = [_count_pass(model, length, cached=0)[0] for length in LENGTHS]
+        prefills = [_count_flops(model, length, _make_caches(model)) for length in LENGTHS]
         absorb_heads(model)
-        steps = [_count_pass(model, 1, cached=length)[0] for length in LENGTHS]
-        caches = _count_pass(model, 1, cached=LENGTHS[0])[1]
+        caches = _make_caches(model)
+        model(torch.zeros(1, LENGTHS[0], dtype=torch.long), caches=caches)
+        steps = [_count_flops(model, 1, caches) for _ in LENGTHS]
         layers: list[LayerCost] = []
         shared_widths: tuple[int, ...] = ()
         for n, block in enumerate(model.blocks):
@@ -76,15 +77,16 @@ def count_module_cost(config: Mapping[str, Any], vocab_size: int, dtype: torch.d
     )
 
 
-def _count_pass(model: Transformer, new: int, *, cached: int) -> tuple[Counter[str], list[DynamicCache]]:
-    """FLOPs of `new` tokens after `cached` ones, by module, and the caches after them."""
-    caches = [DynamicCache() for _ in model.blocks]
-    if cached:
-        model(torch.zeros(1, cached, dtype=torch.long), caches=caches)
+def _make_caches(model: Transformer) -> list[DynamicCache]:
+    return [DynamicCache() for _ in model.blocks]
+
+
+def _count_flops(model: Transformer, new: int, caches: list[DynamicCache]) -> Counter[str]:
+    """FLOPs of `new` tokens after those of the caches, by module."""
     with FlopCounterMode(display=False) as counter:
         model(torch.zeros(1, new, dtype=torch.long), caches=caches)
     counts = counter.get_flop_counts().items()
-    return Counter({name: sum(flops.values()) for name, flops in counts}), caches
+    return Counter({name: sum(flops.values()) for name, flops in counts})
 
 
 def _count_layer(

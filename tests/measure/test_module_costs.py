@@ -11,7 +11,7 @@ from attnlab.measure.module_costs import count_module_cost
 from attnlab.model.build import build_model
 
 VOCABULARY, LENGTH, BATCH = 31, 23, 3
-SIZE = ["model.dim=24", "model.n_heads=4", "model.n_layers=4", "model.ffn_width=37", "model.window=5"]
+SIZE = ["model.dim=32", "model.n_heads=4", "model.n_layers=4", "model.ffn_width=37"]
 KINDS = {
     "heads=gqa": {"full"},
     "heads=mla": {"latent"},
@@ -49,10 +49,40 @@ def test_cached_bytes_equal_the_live_caches(case):
     assert {layer.kind for layer in cost.layers} == KINDS[override]
     assert cost.parameters == sum(parameter.numel() for parameter in model.parameters())
     caches = [
-        DynamicCache() if layer.window is None else SlidingWindowCache(layer.window - 1 - keep, keep)
+        DynamicCache() if layer.window is None else SlidingWindowCache(layer.window - 1)
         for layer in cost.layers
-        for keep in [0]
     ]
     model(torch.zeros(BATCH, LENGTH, dtype=torch.long), caches=caches)
     served = compute_serving_cost(cost, Serving(LENGTH, BATCH, "bf16", "bf16", None))
     assert served.cache_bytes == sum(cache.live_bytes() for cache in caches)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["heads=gqa", "heads=mla", "heads=tpa", "score=forget", "normalizer=talking", "residual=hyper_connections"],
+)
+def test_flops_of_a_step_equal_the_formula_of_generation(override):
+    config = compose(override)
+    served = compute_serving_cost(
+        count_module_cost(config, VOCABULARY, torch.float32), Serving(LENGTH, BATCH, "fp32", "fp32", None)
+    )
+    model = build_model(config, VOCABULARY)
+    first, both = (
+        predict_generation_cost(model, BATCH, LENGTH, new_tokens, cached=True).flops for new_tokens in (1, 2)
+    )
+    assert served.decode_flops == both - first
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("mask=moba", "selection"),
+        ("mask=full", "masks"),
+        ("mask=random_blocks", "selection"),
+        ("model=lstm", "decode=none"),
+        ("position=rope_dynamic_ntk", "decode=none"),
+    ],
+)
+def test_models_without_a_formula_are_refused_by_their_key(override, key):
+    with pytest.raises(ValueError, match=key):
+        count_module_cost(compose(override), VOCABULARY, torch.float32)

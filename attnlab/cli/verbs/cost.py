@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from attnlab.errors import InvalidConfig
+from attnlab.inference_cost.amounts import format_amount, format_byte_count
 from attnlab.inference_cost.devices import DEVICES
 from attnlab.inference_cost.hf_config import load_hf_cost
 from attnlab.inference_cost.layer_costs import ModelCost
@@ -68,12 +69,17 @@ def load_models(words: Sequence[str], alternatives: Sequence[str], dtype: str) -
     base = shlex.join(words)
     models = {base: _load_model(words, dtype)}
     for alternative in alternatives:
-        changes = shlex.split(alternative)
+        try:
+            changes = shlex.split(alternative)
+        except ValueError as error:
+            raise InvalidConfig(f"--vs {alternative}: {error}") from error
         if alternative in models:
             raise InvalidConfig(f"--vs {alternative}: is CONFIG or another --vs")
         if not changes:
             raise InvalidConfig("--vs is empty: give a path, or KEY=VALUE words")
         if _is_path(changes):
+            if not Path(changes[0]).exists():
+                raise InvalidConfig(f"--vs {alternative}: not found: give a path, or KEY=VALUE words")
             models[alternative] = _load_model(changes, dtype)
             continue
         if _is_path(words):
@@ -166,20 +172,20 @@ def _print_cost(console: Console, cost: ServingCost, serving: Serving) -> None:
     for row in cost.layers:
         table.add_row(
             f"{row.count} {row.kind}", "" if row.window is None else f"{row.window:,}",
-            format_amount(row.parameters), format_bytes(row.cache_bytes_per_token),
-            format_bytes(row.cache_bytes), format_bytes(row.decode_bytes), format_amount(row.decode_flops),
+            format_amount(row.parameters), format_byte_count(row.cache_bytes_per_token),
+            format_byte_count(row.cache_bytes), format_byte_count(row.decode_bytes), format_amount(row.decode_flops),
             f"{row.intensity:.3g}",
         )  # fmt: skip
     console.print(table)
     active = f", {cost.active_parameters:,} of them for a token" * (cost.active_parameters < cost.parameters)
-    state = f" and {format_bytes(cost.state_bytes)} per sequence" * (cost.state_bytes > 0)
+    state = f" and {format_byte_count(cost.state_bytes)} per sequence" * (cost.state_bytes > 0)
     lines = [
         f"parameters       {cost.parameters:,}{active}",
-        f"weights          {format_bytes(cost.weight_bytes)} in {serving.dtype}",
+        f"weights          {format_byte_count(cost.weight_bytes)} in {serving.dtype}",
         f"cache            {cost.cache_bytes_per_token:,} bytes per token{state} in {serving.kv_dtype}; "
-        f"{format_bytes(cost.cache_bytes)} for {serving.batch:,} x {serving.length:,} tokens",
+        f"{format_byte_count(cost.cache_bytes)} for {serving.batch:,} x {serving.length:,} tokens",
         f"prefill          {cost.prefill_flops:.4g} FLOPs",
-        f"decoding step    {cost.decode_flops:.4g} FLOPs, {format_bytes(cost.decode_bytes)} read, "
+        f"decoding step    {cost.decode_flops:.4g} FLOPs, {format_byte_count(cost.decode_bytes)} read, "
         f"{cost.intensity:.3g} FLOPs per byte",
     ]
     if cost.transformers_repeats > 1:
@@ -217,32 +223,14 @@ def _build_comparison(costs: Mapping[str, ServingCost]) -> Table:
     table = _make_table([*titles, *(["ms/step", "max batch"] if has_device else [])])
     for name, cost in costs.items():
         cells = [
-            name, format_amount(cost.parameters), format_bytes(cost.cache_bytes_per_token),
-            format_bytes(cost.cache_bytes), format_bytes(cost.decode_bytes), format_amount(cost.decode_flops),
+            name, format_amount(cost.parameters), format_byte_count(cost.cache_bytes_per_token),
+            format_byte_count(cost.cache_bytes), format_byte_count(cost.decode_bytes), format_amount(cost.decode_flops),
         ]  # fmt: skip
         if has_device:
             largest = "-" if cost.largest_batch is None else f"{cost.largest_batch:,}"
             cells += [f"{cost.minimum_ms:.3g}", largest]
         table.add_row(*cells)
     return table
-
-
-def format_amount(number: float) -> str:
-    """A count in thousands, millions, ..., with three digits."""
-    for unit in ("", "k", "M", "G", "T"):
-        if number < 999.5:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:,.3g}P"
-
-
-def format_bytes(count: float) -> str:
-    """Bytes in the largest binary unit below them."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count /= 1024
-    return f"{count:,.4g} TiB"
 
 
 def _parse_count(flag: str, text: str) -> int:
