@@ -10,15 +10,15 @@ from transformers import LlamaConfig, LlamaForCausalLM, QuantizedCache
 
 from attnlab.cli.main import main
 from attnlab.cli.verbs.cost import load_models
-from attnlab.errors import InvalidConfig
 from attnlab.inference_cost.devices import DEVICES
 from attnlab.inference_cost.hf_config import load_hf_cost
 from attnlab.inference_cost.serving_cost import Serving, compute_serving_cost
+from attnlab.report.charts import chart_renderer
 
 LLAMA_3_8B = {
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "hidden_act": "silu",
-    "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False, "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False,
 }  # fmt: skip
 GIB = 2**30
 
@@ -58,13 +58,13 @@ def test_llama_3_8b_is_as_published_and_as_computed_by_hand(tmp_path):
     assert cost.decode_flops == 2 * (weights + embedding) + 32 * 4 * 4096 * 65537
     assert cost.prefill_flops == 2 * weights * 65536 + 2 * embedding + 32 * 4 * 4096 * (65536 * 65537 // 2)
     assert cost.decode_bytes == 2 * (cost.parameters - embedding) + cost.cache_bytes
-    assert cost.minimum_ms == 1e3 * cost.decode_bytes / DEVICES["h100"].bandwidth
+    assert cost.minimum_ms == pytest.approx(1e3 * cost.decode_bytes / DEVICES["h100"].bandwidth)
     assert cost.largest_batch == (80 * 10**9 - cost.weight_bytes) // (8 * GIB)
 
 
 def test_arithmetic_limits_a_large_batch_of_a_short_cache(tmp_path):
     cost = serve(tmp_path, length=16, batch=4096, device="h100")
-    assert cost.minimum_ms == 1e3 * cost.decode_flops / DEVICES["h100"].flops
+    assert cost.minimum_ms == pytest.approx(1e3 * cost.decode_flops / DEVICES["h100"].flops)
 
 
 def test_bytes_of_groups_that_are_not_full_include_their_scales(tmp_path):
@@ -152,6 +152,16 @@ def test_alternatives_change_the_config_or_name_another(tmp_path):
     assert len(set(models.values())) == 2
 
 
+def test_the_page_shows_every_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(chart_renderer, "_run_renderer", lambda tasks: ([], "blank"))
+    page = tmp_path / "cost.html"
+    words = [str(write_config(tmp_path)), "--vs", "heads=mqa", "--device", "h100", "--page", str(page)]
+    assert main(["cost", *words]) == 0
+    text = page.read_text("utf-8")
+    for shown in ("131,072 B", "16,384 B", "heads=mqa", "NVIDIA H100 SXM data sheet, 2023"):
+        assert shown in text
+
+
 def test_learned_positions_limit_the_length(tmp_path, capsys):
     file = tmp_path / "config.json"
     sizes = {"n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 31}
@@ -166,4 +176,6 @@ def test_a_config_json_is_read_without_torch(tmp_path):
         "import sys; from attnlab.cli.main import main; "
         f"main(['cost', {str(write_config(tmp_path))!r}]); sys.exit('torch' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+    )

@@ -39,6 +39,8 @@ def main(options: argparse.Namespace) -> int:
         require_choice("--kv-dtype", options.kv_dtype or options.dtype, CACHE_FORMATS),
         None if options.device is None else require_choice("--device", options.device, DEVICES),
     )
+    if options.page is not None and (not Path(options.page).parent.is_dir() or Path(options.page).is_dir()):
+        raise InvalidConfig(f"--page {options.page}: give a file in an existing folder")
     models = load_models(options.words, options.vs, serving.dtype)
     limits = [model.max_length for model in models.values() if model.max_length is not None]
     if options.length is None and limits:
@@ -173,8 +175,8 @@ def _print_cost(console: Console, cost: ServingCost, serving: Serving) -> None:
         table.add_row(
             f"{row.count} {row.kind}", "" if row.window is None else f"{row.window:,}",
             format_amount(row.parameters), format_byte_count(row.cache_bytes_per_token),
-            format_byte_count(row.cache_bytes), format_byte_count(row.decode_bytes), format_amount(row.decode_flops),
-            f"{row.intensity:.3g}",
+            format_byte_count(row.cache_bytes), format_byte_count(row.decode_bytes),
+            format_amount(row.decode_flops), f"{row.intensity:.3g}",
         )  # fmt: skip
     console.print(table)
     active = f", {cost.active_parameters:,} of them for a token" * (cost.active_parameters < cost.parameters)
@@ -205,7 +207,7 @@ def describe_largest_batch(cost: ServingCost) -> str:
         return "not limited by memory: nothing is cached"
     if cost.largest_batch == 0:
         return "0: the weights do not fit, or leave no room for a sequence of this length"
-    return f"{cost.largest_batch:,} sequences of this length beside the weights"
+    return f"{cost.largest_batch:,} of this length beside the weights"
 
 
 def _make_table(titles: Sequence[str]) -> Table:
@@ -224,7 +226,8 @@ def _build_comparison(costs: Mapping[str, ServingCost]) -> Table:
     for name, cost in costs.items():
         cells = [
             name, format_amount(cost.parameters), format_byte_count(cost.cache_bytes_per_token),
-            format_byte_count(cost.cache_bytes), format_byte_count(cost.decode_bytes), format_amount(cost.decode_flops),
+            format_byte_count(cost.cache_bytes), format_byte_count(cost.decode_bytes),
+            format_amount(cost.decode_flops),
         ]  # fmt: skip
         if has_device:
             largest = "-" if cost.largest_batch is None else f"{cost.largest_batch:,}"

@@ -1,8 +1,9 @@
-"""The page of `python -m attnlab cost`: bytes and time by length, for every model, and the costs of its layers."""
+"""The page of `python -m attnlab cost`: bytes and time by length, and the costs of layers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from attnlab.inference_cost.amounts import format_amount, format_byte_count
 from attnlab.inference_cost.devices import DEVICES
@@ -24,7 +25,9 @@ from attnlab.report.pages.report_files import write_atomically
 
 WIDTHS = {"": 640, "-narrow": 350}
 N_LENGTHS = 9  # of the charts: the length, its half, ...
-CHARTS = {  # name -> title of the axis, and the value of a cost
+CHARTS: dict[
+    str, tuple[str, Callable[[ServingCost], Any]]
+] = {  # name -> title of the axis, and the value of a cost
     "cache": ("cache of the batch, GiB", lambda cost: cost.cache_bytes / 2**30),
     "read": ("bytes read per step, GiB", lambda cost: cost.decode_bytes / 2**30),
     "time": ("shortest time of a step, ms", lambda cost: cost.minimum_ms),
@@ -53,6 +56,7 @@ def write_cost_page(path: Path, models: Mapping[str, ModelCost], serving: Servin
             serving=serving,
             costs={name: row[-1] for name, row in costs.items()},
             styles=styles,
+            has_state=any(row[-1].state_bytes for row in costs.values()),
             source=None if serving.device is None else DEVICES[serving.device].source,
             amount=format_amount,
             bytes=format_byte_count,
@@ -85,12 +89,16 @@ def _build_figure(
         for length, cost in zip(lengths, row, strict=True)
         if get_value(cost) > 0
     ]
-    x = build_quantitative_channel("length", _pad(lengths), "cached tokens", format="~s", grid=False)
-    y = build_quantitative_channel("value", _pad([point["value"] for point in points]), title, format="~g")
+    x = build_quantitative_channel(
+        "length", _pad(lengths), "cached tokens", values=lengths, format=",d", grid=False
+    )
+    y = build_quantitative_channel(
+        "value", _pad([point["value"] for point in points]), title, format="~g", tickCount=4
+    )
     x["scale"]["type"] = y["scale"]["type"] = "log"
     code = build_style_channels("arm", styles)
     dot = {"filled": True, "size": 60, "opacity": 1}
-    layers = [
+    layers: list[Spec | None] = [
         build_layer("line", {"strokeWidth": 1.8}, x=x, y=y, color=code["color"]),
         build_layer("point", dot, x=x, y=y, description="description", **code),
     ]
@@ -98,5 +106,5 @@ def _build_figure(
     return Figure(f"{name}{suffix}", build_chart(WIDTHS[suffix], 260, layers, points), f"{title}. {ends}")
 
 
-def _pad(values: list[float]) -> list[float]:
+def _pad(values: Sequence[float]) -> list[float]:
     return [min(values, default=1) / 1.1, max(values, default=1) * 1.1]
