@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from attnlab.errors import InvalidConfig
-from attnlab.inference_cost.amounts import format_amount, format_byte_count
+from attnlab.inference_cost.count_format import format_amount, format_byte_count
 from attnlab.inference_cost.devices import DEVICES
 from attnlab.inference_cost.hf_config import load_hf_cost
 from attnlab.inference_cost.layer_costs import ModelCost

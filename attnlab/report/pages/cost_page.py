@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attnlab.inference_cost.amounts import format_amount, format_byte_count
+from attnlab.inference_cost.count_format import format_amount, format_byte_count
 from attnlab.inference_cost.devices import DEVICES
 from attnlab.inference_cost.layer_costs import ModelCost
 from attnlab.inference_cost.serving_cost import Serving, ServingCost, compute_serving_cost
