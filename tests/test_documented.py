@@ -223,6 +223,9 @@ def write_assumed_files(folder: Path) -> None:
     page = (ROOT / "docs" / "module_checks.md").read_text("utf-8")
     [module] = re.findall(r"^```python\n(# my_attention\.py\n.*?)^```", page, re.M | re.S)
     (folder / "my_attention.py").write_text(module)
+    page = (ROOT / "docs" / "kv_cache_cost.md").read_text("utf-8")
+    [config] = re.findall(r"^```json\n(.*?)^```", page, re.M | re.S)
+    (folder / "config.json").write_text(config)
     for name in ("a", "b"):
         (folder / "texts" / name).mkdir(parents=True)
         (folder / "texts" / name / f"{name}.txt").write_text(TEXT)

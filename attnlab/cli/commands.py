@@ -189,6 +189,19 @@ VERBS = {
         "exported, or run directories.\nExit status: 0 better, 3 not better, 4 inconclusive, 5 not "
         "comparable, 2 invalid input, 1 a run\nfailed and no decision.",
     ),
+    "cost": Verb(
+        "attnlab.cli.verbs.cost:main",
+        "count the memory, FLOPs and shortest time of serving a model, from its config",
+        "CONFIG [--vs ALTERNATIVE] [--length N] [--batch B] [--dtype D] [--kv-dtype D] [--device D] "
+        "[--page FILE] [--json]",
+        (
+            "config.json --length 65536 --batch 8 --kv-dtype int8 --device h100",
+            'heads=mha --vs "heads=gqa" --vs "layers=local_global" --page cost.html',
+        ),
+        flags.add_cost_flags,
+        details="CONFIG is a Hugging Face config.json or its folder, a run directory, or overrides. No "
+        "weights are loaded.\nA config that cannot be read exactly is an error that names its key.",
+    ),
     "clean": Verb(
         "attnlab.cli.verbs.clean:main",
         "show disk use; remove old unreferenced runs after confirmation",

@@ -156,6 +156,27 @@ def add_complete_flags(parser: VerbParser) -> None:
     parser.add_argument("--line", metavar="TEXT", help="print the completions of a partial command line")
 
 
+def add_cost_flags(parser: VerbParser) -> None:
+    add_word_arguments(parser)
+    parser.add_argument(
+        "--vs", metavar="ALTERNATIVE", action="append", default=[],
+        help="another model beside CONFIG: a path, or the words that change; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--length", metavar="N", help="cached tokens of a sequence (default 8192)")
+    parser.add_argument("--batch", metavar="B", default="1", help="sequences (default 1)")
+    parser.add_argument(
+        "--dtype", metavar="D", default="bf16", help="of the weights: bf16 (default), fp16 or fp32"
+    )
+    parser.add_argument(
+        "--kv-dtype", metavar="D", help="of the cache: fp32, bf16, fp16, fp8, int8 or int4 (default: --dtype)"
+    )
+    parser.add_argument(
+        "--device", metavar="D", help="such as h100, for the shortest time and the largest batch"
+    )
+    parser.add_argument("--page", metavar="FILE", help="write an HTML page with bytes and time by length")
+    _add_json_flag(parser)
+
+
 def add_judge_flags(parser: VerbParser) -> None:
     add_hydra_flags(parser)
     parser.add_argument("--metric", metavar="NAME", help="metric to compare (default val/loss)")

@@ -129,7 +129,7 @@ def test_file_that_is_not_yaml_hides_no_other_from_the_list(run_main, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (["lst"], "unknown command lst (nearest: list)"),
+        (["lst"], "unknown command lst (nearest: list, cost)"),
         (["status"], "status needs an experiment"),
         (["status", "heads=two", "--wach"], "status: unknown flag --wach (nearest: --watch"),
         (["plan", "heads=two", "--config-dir"], "plan: argument -cd/--config-dir: expected one argument"),

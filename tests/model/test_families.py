@@ -7,6 +7,7 @@ weights.
 import json
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from attnlab.attention.cache import DynamicCache
+from attnlab.inference_cost.hf_config import load_hf_cost
+from attnlab.measure.module_costs import count_module_cost
 from attnlab.model.generation import Decoder
 from attnlab.model.huggingface.canonical_config import canonicalize_config
 from attnlab.model.huggingface.conversion import load_hf_model, save_hf_model
@@ -458,7 +461,7 @@ def case(request, tmp_path_factory):
     model = make_hf_model(kind, SIZES | CASES[kind][n])
     model.save_pretrained(folder)
     config, ours = load_hf_model(folder)
-    return SimpleNamespace(kind=kind, theirs=model, config=config, ours=ours)
+    return SimpleNamespace(kind=kind, folder=folder, theirs=model, config=config, ours=ours)
 
 
 TOKENS = torch.randint(0, VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(1))
@@ -467,6 +470,37 @@ TOKENS = torch.randint(0, VOCABULARY, (3, LENGTH), generator=torch.Generator().m
 @torch.no_grad()
 def test_logits_equal_transformers(case):
     assert_close_logits(case.ours(TOKENS), compute_hf_logits(case.theirs, TOKENS))
+
+
+@torch.no_grad()
+def test_costs_of_a_config_equal_the_live_model_and_cache(case):
+    """Parameters of `transformers`, and the numbers in its cache after 13 tokens, by layer and tensor."""
+    cost = load_hf_cost(case.folder)
+    unread = 2 * case.config["dim"] if case.kind == "opt" else 0  # rows of OPT's positions
+    assert cost.parameters + unread == sum(parameter.numel() for parameter in case.theirs.parameters())
+    with force_float64():
+        layers = case.theirs(TOKENS, use_cache=True).past_key_values.layers
+    assert len(layers) == len(cost.layers)
+    for layer, live in zip(cost.layers, layers, strict=True):
+        n_cached = layer.count_cached_tokens(LENGTH) * cost.transformers_repeats
+        live_numbers = [tensor.numel() / len(TOKENS) for tensor in (live.keys, live.values)]
+        assert live_numbers == [width * n_cached for width in layer.cached_widths]
+
+
+@pytest.mark.rare
+def test_costs_of_a_config_equal_those_counted_in_the_built_model(case):
+    """FLOPs by torch's count, parameters, cached tensors: all but how the latent cache is split."""
+    counted = count_module_cost({"model": case.config}, VOCABULARY, torch.float64)
+    assert merge_cached_widths(load_hf_cost(case.folder)) == merge_cached_widths(counted)
+
+
+def merge_cached_widths(cost):
+    """Costs with one cached tensor per layer: ours has one for the latent and its RoPE, theirs two."""
+    layers = [
+        replace(layer, cached_widths=sum(layer.cached_widths), read_widths=sum(layer.read_widths))
+        for layer in cost.layers
+    ]
+    return replace(cost, layers=layers, transformers_repeats=1)
 
 
 @torch.no_grad()

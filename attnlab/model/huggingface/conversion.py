@@ -4,7 +4,6 @@ No code in a folder is executed. `load_hf_model` and `save_hf_model` use the sam
 consistent. Training-only settings (dropout, initialization, seed) and the kernel are not converted.
 """
 
-import copy
 import json
 from collections.abc import Iterator, Mapping
 from functools import reduce
@@ -19,7 +18,14 @@ from torch import Tensor
 from attnlab.model.build import build_model, instantiate_config, list_mixer_configs
 from attnlab.model.finite_weights import require_finite
 from attnlab.model.huggingface.canonical_config import canonicalize_config, diff_configs, flatten_leaves
-from attnlab.model.huggingface.families import FAMILIES, REQUIRED, Config, ConfigKey, Family, TensorRow
+from attnlab.model.huggingface.families import FAMILIES, Config, Family, TensorRow
+from attnlab.model.huggingface.families.read_config import (
+    convert_config_to_ours,
+    find_family,
+    get_path,
+    requires_value,
+    validate_fixed_keys,
+)
 from attnlab.model.huggingface.shards import INDEX_FILE, WEIGHTS_FILE, ShardReader, read_json_mapping
 from attnlab.model.transformer import Transformer
 from attnlab.store.atomic_files import replace_atomically, write_json
@@ -44,17 +50,14 @@ def load_hf_model(
     """
     folder = Path(folder)
     theirs = read_json_mapping(folder / "config.json")
-    model_type: Any = theirs.get("model_type")
-    if not isinstance(model_type, str) or model_type not in families:
-        supported = ", ".join(families)
-        raise ValueError(
-            f"{folder / 'config.json'}: model_type {model_type!r} is not known (known: {supported})"
-        )
-    family = families[model_type]
+    try:
+        family = find_family(theirs, families)
+    except ValueError as error:
+        raise ValueError(f"{folder / 'config.json'}: {error}") from error
     with ShardReader(folder, family.prefix) as shards:
         try:
-            _validate_fixed_keys(family, theirs)
-            config = _convert_config_to_ours(family, theirs, complete=True)
+            validate_fixed_keys(family, theirs)
+            config = convert_config_to_ours(family, theirs, complete=True)
             is_declared_tied, config["tie"] = (
                 config["tie"],
                 config["tie"] and not _has_output_head(shards, family),
@@ -136,51 +139,9 @@ def save_hf_model(
     write_json(folder / "config.json", theirs | _convert_config_to_theirs(family, config))
 
 
-def _validate_fixed_keys(family: Family, theirs: Config) -> None:
-    for key, allowed in family.fixed.items():
-        value = _get_path(theirs, key, allowed[0])
-        if value not in allowed:
-            raise ValueError(f"{key} = {value!r} is not supported (only {', '.join(map(repr, allowed))})")
-    for alias, key in family.aliases.items():
-        if alias in theirs and theirs[alias] != theirs.get(key):
-            raise ValueError(
-                f"{alias} = {theirs[alias]!r} and {key} = {theirs.get(key)!r} disagree: keep the one that "
-                "the model was trained with"
-            )
-    if not isinstance(theirs.get("vocab_size"), int):
-        raise ValueError(f"vocab_size must be an integer, not {theirs.get('vocab_size')!r}")
-
-
-def _convert_config_to_ours(family: Family, theirs: Config, complete: bool = False) -> Config:
-    """Convert their config to ours; with `complete`, a missing key without a default is an error."""
-    config = copy.deepcopy(family.model)
-    raw, theirs = theirs, family.normalize(theirs)
-    for key in family.keys:
-        value = _get_path(theirs, key.theirs)
-        if value is None and _requires_value(key) and _get_path(raw, key.theirs, key) is None:
-            raise ValueError(f"{key.theirs} is missing (null): add the value that the model was trained with")
-        if value is None and key.default is not REQUIRED:
-            value = key.default(theirs) if callable(key.default) else key.default
-        elif value is None and complete:
-            raise ValueError(f"{key.theirs} is missing")
-        try:
-            value = None if value is None else key.read(value)
-        except ValueError as error:
-            raise ValueError(f"{key.theirs} {error}") from error
-        for path in key.ours:
-            *outer, leaf = path.split(".")
-            if value is None and outer[-1:] in (["masks"], ["scores"]):
-                continue  # a null mask or score is an absent part
-            node = config
-            for name in outer:
-                node = node.setdefault(name, {})
-            node[leaf] = copy.deepcopy(value)
-    return config
-
-
 def _convert_config_to_theirs(family: Family, config: Config) -> Config:
     plain = canonicalize_config(config)
-    values = {key: _get_path(plain, key.ours[0]) for key in family.keys}
+    values = {key: get_path(plain, key.ours[0]) for key in family.keys}
     theirs = {key: allowed[0] for key, allowed in family.fixed.items() if allowed[0] is not None}
     theirs |= {key.theirs: None if value is None else key.write(value) for key, value in values.items()}
     return _drop_nulls(family, family.denormalize(_nest_keys(theirs)))
@@ -188,13 +149,8 @@ def _convert_config_to_theirs(family: Family, config: Config) -> Config:
 
 def _drop_nulls(family: Family, theirs: Config) -> Config:
     """Drop null keys that may not be null."""
-    names = {key.theirs for key in family.keys if _requires_value(key)}
+    names = {key.theirs for key in family.keys if requires_value(key)}
     return {name: value for name, value in theirs.items() if value is not None or name not in names}
-
-
-def _requires_value(key: ConfigKey) -> bool:
-    """Return whether null is an error, although an absent key may have a default."""
-    return key.default is not None and not callable(key.default)
 
 
 def _nest_keys(theirs: Config) -> Config:
@@ -214,7 +170,7 @@ def _find_obstacles(family: Family, config: Config) -> list[str]:
     original = canonicalize_config(config)
     try:
         restored = canonicalize_config(
-            _convert_config_to_ours(family, _convert_config_to_theirs(family, config))
+            convert_config_to_ours(family, _convert_config_to_theirs(family, config))
         )
     except ValueError:  # too far from this family to read the result back
         restored = {"layers": []}
@@ -238,14 +194,6 @@ def _find_obstacles(family: Family, config: Config) -> list[str]:
         f"model.layers[{n}] = {json.dumps(patches[n])} (only patches that change nothing)"
         for n in sorted(patch_indices)
     ]
-
-
-def _get_path(node: Any, path: str, default: Any = None) -> Any:
-    for name in path.split("."):
-        if not isinstance(node, Mapping) or name not in node:
-            return default
-        node = node[name]
-    return node
 
 
 def _collect_shapes(model: Transformer) -> dict[str, torch.Size]:

@@ -8,12 +8,13 @@ written.
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnlab.model.huggingface.config_values import require_number
 from attnlab.model.huggingface.rope_config import Config
+
+if TYPE_CHECKING:  # reading a config does not import torch
+    from torch import Tensor
 
 REQUIRED = object()
 LAYER_PREFIX = "blocks.{n}."
@@ -45,8 +46,8 @@ class Layout(NamedTuple):
     If several of theirs make up one of ours, the functions apply to their concatenation.
     """
 
-    read: Callable[[Tensor, Config], Tensor]
-    write: Callable[[Tensor, Config], Tensor]
+    read: "Callable[[Tensor, Config], Tensor]"
+    write: "Callable[[Tensor, Config], Tensor]"
 
 
 PLAIN_LAYOUT = Layout(lambda tensor, config: tensor, lambda tensor, config: tensor)
@@ -78,6 +79,8 @@ class Family:
         ignored: Tensors whose names end in one of these are skipped.
         normalize: Rewrites settings with several formats into those that `keys` name, or raises ValueError.
         denormalize: The inverse; the round trip in `conversion` detects settings that it cannot express.
+        repeated_kv_key: Their key that, if true, makes `transformers` cache keys and values once per query
+            head, although the model has fewer.
     """
 
     architecture: str
@@ -90,6 +93,7 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     normalize: Callable[[Config], Config] = return_unchanged
     denormalize: Callable[[Config], Config] = return_unchanged
+    repeated_kv_key: str | None = None
 
     def derive(
         self,

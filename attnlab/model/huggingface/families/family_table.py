@@ -926,6 +926,7 @@ _FALCON_LAYER = "transformer.h.{n}."
 FALCON = Family(  # parallel blocks with one norm or two, ALiBi or not
     architecture="FalconForCausalLM",
     prefix="transformer.",
+    repeated_kv_key="new_decoder_architecture",
     model=set_leaves(BASE_CONFIG, {"ffn": MLP, "norm": LAYER_NORM, "block": BLOCK}),
     fixed=ALL_FAMILIES,
     keys=(
