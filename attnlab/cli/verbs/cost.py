@@ -221,17 +221,18 @@ def _make_table(titles: Sequence[str]) -> Table:
 
 def _build_comparison(costs: Mapping[str, ServingCost]) -> Table:
     has_device = any(cost.minimum_ms is not None for cost in costs.values())
-    titles = ["model", "params", "cache/token", "cache", "read/step", "FLOPs/step"]
-    table = _make_table([*titles, *(["ms/step", "max batch"] if has_device else [])])
+    titles = ["model", "cache/token", "cache", "read/step"]
+    table = _make_table([*titles, *(["ms/step", "max batch"] if has_device else ["FLOPs/step"])])
     for name, cost in costs.items():
         cells = [
-            name, format_amount(cost.parameters), format_byte_count(cost.cache_bytes_per_token),
-            format_byte_count(cost.cache_bytes), format_byte_count(cost.decode_bytes),
-            format_amount(cost.decode_flops),
+            name, format_byte_count(cost.cache_bytes_per_token), format_byte_count(cost.cache_bytes),
+            format_byte_count(cost.decode_bytes),
         ]  # fmt: skip
         if has_device:
             largest = "-" if cost.largest_batch is None else f"{cost.largest_batch:,}"
             cells += [f"{cost.minimum_ms:.3g}", largest]
+        else:
+            cells.append(format_amount(cost.decode_flops))
         table.add_row(*cells)
     return table
 
