@@ -41,6 +41,11 @@ def count_module_cost(config: Mapping[str, Any], vocab_size: int, dtype: torch.d
     Raises:
         ValueError: The model cannot be cached, or a part has no formula.
     """
+    patches, n_layers = config["model"].get("layers") or [], config["model"]["n_layers"]
+    if len(patches) > n_layers:
+        raise ValueError(
+            f"model.layers has {len(patches)} patches for only {n_layers} layers: raise model.n_layers"
+        )
     with torch.device("meta"):
         model = build_model(config, vocab_size).eval().to(dtype)
     windows = [_find_window(block.mixer) for block in model.blocks]
