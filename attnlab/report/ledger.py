@@ -49,16 +49,6 @@ GOALS_SECTION = """
 
 {note}
 """
-GOAL_HEADERS = (
-    "experiment",
-    "option",
-    "effect, {level}% CI",
-    "KV cache",
-    "throughput",
-    "effective speed-up",
-    "tested",
-    "verdict",
-)
 CLAIM_HEADERS = ("experiment", "claim", "tested")
 SOURCE_HEADERS = ("source", "finding of the source", "verdict")
 HYPOTHESES_SECTION = """
@@ -215,25 +205,19 @@ def _build_goals_section(ledger: Ledger, level: str) -> list[str]:
     """Build a table of options per goal; empty if no report has a goal."""
     parts = [GOALS_SECTION.format(note=GOALS_NOTE)] if ledger.goals else []
     for table in ledger.goals:
-        parts += [
-            f"### {table.title}\n",
-            _format_table(
-                [header.format(level=level) for header in GOAL_HEADERS],
-                [
-                    (
-                        f"[{option.experiment}]({option.folder}/report.md)",
-                        f"{option.arm} vs {option.against}",
-                        option.effect,
-                        option.cache,
-                        option.throughput,
-                        option.speedup,
-                        option.tested,
-                        option.verdict,
-                    )
-                    for option in table.options
-                ],
-            ),
+        speedup_header = ["effective speed-up"] if table.has_speedups else []
+        headers = ["experiment", "option", f"effect, {level}% CI", "KV cache", "throughput", *speedup_header]
+        rows = [
+            (
+                f"[{option.experiment}]({option.folder}/report.md)",
+                f"{option.arm} vs {option.against}",
+                *(option.effect, option.cache, option.throughput),
+                *([option.speedup] if table.has_speedups else []),
+                *(option.tested, option.verdict),
+            )
+            for option in table.options
         ]
+        parts += [f"### {table.title}\n", _format_table([*headers, "tested", "verdict"], rows)]
     return parts
 
 

@@ -11,7 +11,7 @@ from attnlab.report.number_format import NONE, TIMES
 from attnlab.report.schema import Effect, Report
 from attnlab.report.tables.claim_sources import load_current_experiment
 from attnlab.report.tables.effective_speedup import compute_speedup, compute_throughput, format_factor
-from attnlab.report.tables.wording import format_effect, format_effect_verdict
+from attnlab.report.tables.wording import DELTA, format_effect, format_effect_verdict
 from attnlab.store.experiment_schema import GOAL_TITLES, Goal
 
 GOALS_NOTE = (
@@ -21,7 +21,6 @@ GOALS_NOTE = (
     "lossy caches save cache beyond that ratio."
 )
 CACHE_KEY = "kv_bytes_per_token"
-LOSS = "val/loss"
 LadderVerdicts = Mapping[tuple[str, str, str], str]  # (experiment, arm, against) -> scaling verdict
 
 
@@ -34,7 +33,7 @@ class GoalOption:
     question: str
     arm: str
     against: str
-    effect: str  # with the metric where it is not the validation loss
+    effect: str  # with the metric
     cache: str  # KV cache per token, as a ratio to the baseline's
     throughput: str  # training throughput, as a ratio to the baseline's
     speedup: str  # effective speed-up over the baseline
@@ -49,6 +48,11 @@ class GoalTable:
     goal: Goal
     title: str
     options: list[GoalOption]
+
+    @property
+    def has_speedups(self) -> bool:
+        """Whether any option has an effective speed-up."""
+        return any(option.speedup != NONE for option in self.options)
 
 
 def build_goal_tables(
@@ -100,7 +104,7 @@ def _build_option(
         question=experiment.question or NONE,
         arm=effect.arm,
         against=effect.against,
-        effect=f"{'' if effect.metric == LOSS else f'{effect.label}: '}{format_effect(effect)}",
+        effect=f"{DELTA} {effect.label} {format_effect(effect)}",
         cache=NONE if cache == float("inf") else f"{cache:.3g}{TIMES}",
         throughput=format_factor(throughput) if throughput else NONE,
         speedup=format_factor(speedup.effective) if speedup else NONE,

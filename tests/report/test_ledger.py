@@ -291,12 +291,12 @@ def test_options_of_a_goal_show_effect_cache_and_verdict(tmp_path):
     row = report.budget.find_row("kv_bytes_per_token")
     for option in table.options:
         effect = primary[option.arm]
-        assert option.effect == format_effect(effect)
+        assert option.effect == f"Δ val/loss {format_effect(effect)}"
         assert option.verdict == effect.verdict
         assert option.cache == f"{row.get_cell(option.arm).ratio:.3g}×"
     markdown = ledger.render_ledger_markdown(loaded, folder)
     assert "### I want a smaller KV cache" in markdown
-    assert f"| [mine](mine/report.md) | mqa vs mha | {format_effect(primary['mqa'])} |" in markdown
+    assert f"| [mine](mine/report.md) | mqa vs mha | Δ val/loss {format_effect(primary['mqa'])} |" in markdown
     page = ledger.render_ledger_html(loaded, folder)
     assert page.count('<tr role="row" data-option>') == len(table.options)
 
