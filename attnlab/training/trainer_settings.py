@@ -71,7 +71,7 @@ _REJECTED_CALLBACKS: dict[type[pl.Callback], str] = {
 }
 _CLOSED_GROUPS = ("measure", "sweep", "paths", "decode")  # keys not covered by a constructor signature
 _OPEN_GROUPS = ("data", "model", "size", "optim", "trainer", "logger", "callbacks", "hydra")
-_HIDDEN_SWEEP_KEYS = ("show", "command")  # set by `plan`, `status` and `compare`
+_HIDDEN_SWEEP_KEYS = ("show", "command", "work")  # set by `plan`, `status`, `compare` and `work`
 _FREE_GROUP = "protocol"  # values of an experiment that its other keys interpolate
 
 
