@@ -208,6 +208,8 @@ def test_any_key_is_allowed_under_protocol(compose):
     check(compose("+protocol.width=24", "model.dim='${protocol.width}'"))
 
 
-@pytest.mark.parametrize("added", ["++sweep.show=plan", "++sweep.work={max_runs: 1}", "++sweep.train=attnlab.training.run"])
+@pytest.mark.parametrize(
+    "added", ["++sweep.show=plan", "++sweep.work={max_runs: 1}", "++sweep.train=attnlab.training.run"]
+)
 def test_hidden_keys_are_known(compose, added):
     check(compose(added))
