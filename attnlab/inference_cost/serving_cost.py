@@ -62,20 +62,22 @@ class Serving:
 
 
 @dataclass(frozen=True)
-class LayerRow:
-    """Layers of one kind and size: their count, and the costs of all of them together.
+class Costs:
+    """Costs of layers or of a model.
+
+    FLOPs are those of matrix products; a multiplication and an addition count as two.
 
     Attributes:
         cache_bytes_per_token: Of a sequence that is shorter than the window.
         state_bytes: Of a sequence of any length.
         cache_bytes: Of the whole batch at its length, states included.
-        decode_flops, decode_bytes, intensity, minimum_ms: As in `ServingCost`.
+        prefill_flops: Of prompts of this length; the output head computes the last token's logits alone.
+        decode_flops, decode_bytes: Of one step, a token for each sequence of the batch. Bytes are the weights
+            that one token needs, and the caches, each read once.
+        intensity: FLOPs per byte of a decoding step.
+        minimum_ms: Of a decoding step, if bandwidth or arithmetic alone limited it; None without a device.
     """
 
-    kind: str
-    window: int | None
-    count: int
-    parameters: int
     cache_bytes_per_token: int
     state_bytes: int
     cache_bytes: int
@@ -87,15 +89,20 @@ class LayerRow:
 
 
 @dataclass(frozen=True)
-class ServingCost:
-    """Costs of a model. FLOPs are those of matrix products; a multiplication and an addition count as two.
+class LayerRow(Costs):
+    """Layers of one kind and size: their count, and the costs of all of them together."""
+
+    kind: str
+    window: int | None
+    count: int
+    parameters: int
+
+
+@dataclass(frozen=True)
+class ServingCost(Costs):
+    """Costs of a model.
 
     Attributes:
-        decode_flops, decode_bytes: Of one step, a token for each sequence of the batch. Bytes are the weights
-            that one token needs, and the caches, each read once.
-        prefill_flops: Of prompts of this length; the output head computes the last token's logits alone.
-        intensity: FLOPs per byte of a decoding step.
-        minimum_ms: Of a decoding step, if bandwidth or arithmetic alone limited it; None without a device.
         largest_batch: Sequences of this length that fit beside the weights, 0 if the weights alone do not
             fit; None without a device, or if a sequence needs no memory.
         transformers_repeats: How many times `transformers` caches each key and value.
@@ -105,14 +112,6 @@ class ServingCost:
     active_parameters: int
     weight_bytes: int
     layers: tuple[LayerRow, ...]
-    cache_bytes_per_token: int
-    state_bytes: int
-    cache_bytes: int
-    prefill_flops: int
-    decode_flops: int
-    decode_bytes: int
-    intensity: float
-    minimum_ms: float | None
     largest_batch: int | None
     transformers_repeats: int
 

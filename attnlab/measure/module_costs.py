@@ -24,7 +24,7 @@ from attnlab.attention.stateful.recurrent_state import RecurrentState
 from attnlab.attention.token_positions import TokenPositions
 from attnlab.inference_cost.layer_costs import LayerCost, ModelCost
 from attnlab.measure.resources import reference_kernel
-from attnlab.model.build import build_model
+from attnlab.model.build import build_model, require_layer_per_patch
 from attnlab.model.experts import Experts
 from attnlab.model.lean_copy import absorb_heads
 from attnlab.model.transformer import LearnedPositions, Transformer
@@ -41,11 +41,7 @@ def count_module_cost(config: Mapping[str, Any], vocab_size: int, dtype: torch.d
     Raises:
         ValueError: The model cannot be cached, or a part has no formula.
     """
-    patches, n_layers = config["model"].get("layers") or [], config["model"]["n_layers"]
-    if len(patches) > n_layers:
-        raise ValueError(
-            f"model.layers has {len(patches)} patches for only {n_layers} layers: raise model.n_layers"
-        )
+    require_layer_per_patch(config)
     with torch.device("meta"):
         model = build_model(config, vocab_size).eval().to(dtype)
     windows = [_find_window(block.mixer) for block in model.blocks]

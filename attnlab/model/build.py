@@ -97,6 +97,20 @@ def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
     )
 
 
+def require_layer_per_patch(config: Mapping[str, Any]) -> None:
+    """Check that a layer takes each patch of `model.layers`.
+
+    Raises:
+        ValueError: there are more patches than layers.
+    """
+    patches, layers = config["model"].get("layers") or [], config["model"]["n_layers"]
+    if len(patches) > layers:
+        raise ValueError(
+            f"model.layers has {len(patches)} patches for only {layers} layers: raise "
+            "model.n_layers, or remove patches"
+        )
+
+
 def list_mixer_configs(config: Mapping[str, Any]) -> list[Any]:
     """List the patched mixer configs of a model; layer n uses config n modulo their number."""
     model = config["model"]

@@ -22,6 +22,7 @@ from attnlab.model.build import (
     get_device_kind,
     instantiate_config,
     list_mixer_configs,
+    require_layer_per_patch,
     select_device,
 )
 from attnlab.model.finite_weights import require_finite_file
@@ -155,12 +156,7 @@ def _validate_config(config: Mapping[str, Any]) -> None:
             f"trainer.devices={devices} does not divide data.batch_size={batch_size}: change one of them"
         )
     patches = config["model"].get("layers") or []
-    layers = config["model"]["n_layers"]
-    if len(patches) > layers:
-        raise ValueError(
-            f"model.layers has {len(patches)} patches for only {layers} layers: raise "
-            "model.n_layers, or remove patches"
-        )
+    require_layer_per_patch(config)
     window = config["model"].get("window")
     if window is not None and all(
         window != value for patch in patches for _, value in fingerprint.flatten_config(patch)

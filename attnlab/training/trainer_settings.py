@@ -71,7 +71,7 @@ _REJECTED_CALLBACKS: dict[type[pl.Callback], str] = {
 }
 _CLOSED_GROUPS = ("measure", "sweep", "paths", "decode")  # keys not covered by a constructor signature
 _OPEN_GROUPS = ("data", "model", "size", "optim", "trainer", "logger", "callbacks", "hydra")
-_HIDDEN_SWEEP_KEYS = ("show", "command", "work")  # set by `plan`, `status`, `compare` and `work`
+_HIDDEN_SWEEP_KEYS = ("show", "command")  # set by `plan`, `status` and `compare`
 _FREE_GROUP = "protocol"  # values of an experiment that its other keys interpolate
 
 
@@ -174,7 +174,7 @@ def _collect_known_keys() -> dict[str, set[str]]:
     assert isinstance(shipped, DictConfig)
     groups = {str(key): set[str]() for key in (*shipped, *_OPEN_GROUPS, _FREE_GROUP, *Experiment.list_keys())}
     groups |= {group: {str(key) for key in shipped[group]} for group in _CLOSED_GROUPS}
-    groups["sweep"] |= {"train", *_HIDDEN_SWEEP_KEYS}
+    groups["sweep"] |= {*config_groups.SweepGroup.model_fields, *_HIDDEN_SWEEP_KEYS}
     return groups
 
 

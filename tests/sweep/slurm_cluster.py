@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
 from processes import wait_until
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -89,6 +90,17 @@ def start_cluster(folder: Path) -> Iterator[dict[str, str]]:
             )
             queue = ["squeue", "--noheader"]
             _wait_for_daemons(lambda: not subprocess.check_output(queue, env=client_environment), folder)
+
+
+@contextmanager
+def start_cluster_or_skip(folder: Path) -> Iterator[dict[str, str]]:
+    """As `start_cluster`; skip the test if SLURM does not start here."""
+    with ExitStack() as stack:
+        try:
+            environment = stack.enter_context(start_cluster(folder))
+        except DidNotStart as error:
+            pytest.skip(f"SLURM is installed, and did not start here: {error}")
+        yield environment
 
 
 def _start_daemon(

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-from contextlib import ExitStack
 from importlib.util import find_spec
 
 import pytest
@@ -22,11 +21,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> dict[str, str]:
-    with ExitStack() as stack:
-        try:
-            environment = stack.enter_context(slurm_cluster.start_cluster(tmp_path_factory.mktemp("slurm")))
-        except slurm_cluster.DidNotStart as error:
-            pytest.skip(f"SLURM is installed, and did not start here: {error}")
+    with slurm_cluster.start_cluster_or_skip(tmp_path_factory.mktemp("slurm")) as environment:
         yield environment
 
 

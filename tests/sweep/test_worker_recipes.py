@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -264,11 +263,7 @@ def test_ssh_starts_a_worker_for_each_gpu_of_each_host(tmp_path):
 def cluster(tmp_path_factory) -> Iterator[dict[str, str]]:
     if missing := slurm_cluster.list_missing_daemons():
         pytest.skip(f"no {', '.join(missing)}: apt install slurm-wlm munge")
-    with ExitStack() as stack:
-        try:
-            environment = stack.enter_context(slurm_cluster.start_cluster(tmp_path_factory.mktemp("slurm")))
-        except slurm_cluster.DidNotStart as error:
-            pytest.skip(f"SLURM is installed, and did not start here: {error}")
+    with slurm_cluster.start_cluster_or_skip(tmp_path_factory.mktemp("slurm")) as environment:
         yield environment
 
 

@@ -57,8 +57,13 @@ def mark_store(root: Path) -> None:
     root.mkdir(parents=True, exist_ok=True)
     with lock_store(root):
         if not is_store(root):
-            created = datetime.now(UTC).isoformat(timespec="seconds")
-            write_json(root / MARK_FILE, {"what": STORE_KIND, "id": uuid.uuid4().hex, "made": created})
+            content = {"what": STORE_KIND, "id": uuid.uuid4().hex, "made": get_timestamp()}
+            write_json(root / MARK_FILE, content)
+
+
+def get_timestamp() -> str:
+    """Return the current time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def is_store(root: Path) -> bool:

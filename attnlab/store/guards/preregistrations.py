@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +144,7 @@ def preregister(
             run_keys = _flatten_run_ids(run_ids)
             preregistration = Preregistration(
                 hash=key,
-                time=_get_timestamp(),
+                time=ownership.get_timestamp(),
                 experiment=name,
                 size=size,
                 command=command,
@@ -263,7 +262,7 @@ def _append_new_runs(
     if new_runs or known_pairs > logged_pairs:
         entry = PreregisteredRuns(
             preregistration=preregistration.hash,
-            time=_get_timestamp(),
+            time=ownership.get_timestamp(),
             runs=new_runs,
             known_pairs=known_pairs,
         )
@@ -336,7 +335,3 @@ def _format_line(record: FrozenModel) -> str:
 
 def _format_pair_count(number: int) -> str:
     return "1 pair of results was" if number == 1 else f"{number} pairs of results were"
-
-
-def _get_timestamp() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -77,7 +76,7 @@ def create_reference(
         reports=str(reports.absolute()),
         report=str((reports / title).absolute()) if experiment else None,
         runs=tuple(sorted(set(runs))),
-        began=_get_timestamp(),
+        began=ownership.get_timestamp(),
         host=HOST,
         pid=os.getpid(),
     )
@@ -111,12 +110,12 @@ def mark_published(path: Path) -> None:
     reference = _read_reference(path)
     with suppress(OSError):
         if reference is not None:
-            write_json(path, reference.model_copy(update={"published": _get_timestamp()}).to_dict())
+            write_json(path, reference.model_copy(update={"published": ownership.get_timestamp()}).to_dict())
 
 
 def mark_forgotten(path: Path, reference: RunReference) -> None:
     """Release the runs of a reference until its command runs again."""
-    write_json(path, reference.model_copy(update={"forgotten": _get_timestamp()}).to_dict())
+    write_json(path, reference.model_copy(update={"forgotten": ownership.get_timestamp()}).to_dict())
 
 
 def delete_reference(path: Path) -> None:
@@ -148,7 +147,3 @@ def _make_file_name(reference: RunReference) -> str:
     """Return one name per report and set of runs, so a repeated command replaces its last file."""
     title = re.sub(r"[^A-Za-z0-9_.~-]", "_", reference.title).lstrip(".")[:100]
     return f"{title}~{fingerprint.compute_digest([reference.report, reference.runs], 8)}.json"
-
-
-def _get_timestamp() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +122,7 @@ def build_work_plan(plans: Sequence[Plan], command: str) -> WorkPlan:
         command=command,
         host=lease.HOST,
         pid=os.getpid(),
-        began=datetime.now(UTC).isoformat(timespec="seconds"),
+        began=ownership.get_timestamp(),
     )
 
 
@@ -197,10 +196,9 @@ class WorkFolder:
 
     def quarantine_host(self, reason: str) -> None:
         """Bar this host from the sweep until a person removes the file."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
         write_json(
             self.quarantine_file,
-            {"host": lease.HOST, "pid": os.getpid(), "time": now, "reason": reason},
+            {"host": lease.HOST, "pid": os.getpid(), "time": ownership.get_timestamp(), "reason": reason},
         )
 
     def load_reporter(self, results: str) -> str | None:
