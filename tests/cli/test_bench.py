@@ -364,10 +364,17 @@ def signal_bench(number, folder, words, min_commands, progress):
         assert process.poll() is None, errors.read_text()
         return progress in errors.read_text() and len(commands) >= min_commands
 
-    wait_until(is_ready, 250)
-    process.send_signal(number)
-    out, _ = process.communicate(timeout=60)
-    wait_until(lambda: not any(map(is_alive, descendants)))
+    try:
+        wait_until(is_ready, 250)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+        wait_until(lambda: not any(map(is_alive, descendants)))
+    finally:
+        print(errors.read_text())
+        if process.poll() is None:  # a failed wait shall not disturb later tests
+            for pid in [*list_descendants(process.pid), process.pid]:
+                os.kill(pid, signal.SIGKILL)
+            process.communicate()
     return process.returncode, json.loads(out)["rows"], errors.read_text()
 
 

@@ -223,7 +223,7 @@ def list_training(folder):
     for path in folder.glob("runs/*/owner.json"):
         try:
             pids.append(json.loads(path.read_text())["pid"])
-        except FileNotFoundError:  # it ended meanwhile
+        except (FileNotFoundError, json.JSONDecodeError):  # it ended meanwhile, or has just been created
             continue
     return [pid for pid in pids if is_alive(pid)]
 
