@@ -342,11 +342,19 @@ class FlaStyle(nn.Module):
     def forward(self, hidden_states, attention_mask=None, past_key_values=None, use_cache=False):
         q, k, v = self.qkv(hidden_states).chunk(3, -1)
         if attention_mask is not None:
-            k = k * attention_mask[..., None]
+            k = k * self.select_new(attention_mask, k.shape[1])[..., None]
         outer = (k[..., None] * v[..., None, :]).cumsum(1)
         outer = outer if past_key_values is None else outer + past_key_values[:, None]
         y = (q[..., None] * outer).sum(-2)
         return y, None, outer[:, -1 - self.late] if use_cache else None
+
+    def select_new(self, attention_mask, count):
+        return attention_mask[:, -count:]
+
+
+class FirstPaddingOnly(FlaStyle):
+    def select_new(self, attention_mask, count):
+        return attention_mask[:, :count]  # of a token after the prompt: that of the first token
 
 
 class LateFlaState(FlaStyle):
@@ -356,7 +364,12 @@ class LateFlaState(FlaStyle):
 def test_fla_style_layer_passes_and_its_state_is_checked():
     assert choose_adapter(FlaStyle(), None) is ADAPTERS["fla"]
     assert {result.outcome for result in testing.check_module(FlaStyle)} == {"passed"}
-    assert list_failed(LateFlaState) == {"cache"}
+    assert list_failed(LateFlaState) == {"cache", "left_padding"}
+    (failed,) = [
+        each for each in testing.check_module(FirstPaddingOnly, on_fail="return") if each.outcome == "failed"
+    ]
+    assert failed.name == "left_padding"
+    assert "decoded with a cache" in failed.detail
 
 
 SIZES = {"hidden_size": 36, "num_attention_heads": 6, "num_hidden_layers": 2, "vocab_size": 50}

@@ -21,13 +21,15 @@ class Adapter(ABC):
     """A module behind one interface.
 
     `no_cache` and `no_padding` are the reasons why the module has no cache or takes no padding; None if it
-    does. `is_causal` is False for a module that is declared non-causal.
+    does. `pads_cache`: whether `step` takes padding too. `is_causal` is False for a module that is declared
+    non-causal.
     """
 
     name: ClassVar[str]
     form: ClassVar[str]  # the modules that it fits, for messages and documentation
     no_cache: str | None = "the module has no cache"
     no_padding: str | None = "the module takes no padding mask"
+    pads_cache: ClassVar[bool] = False
 
     def __init__(self, module: Callable[..., Any], is_causal: bool) -> None:
         self.module, self.is_causal = module, is_causal
@@ -55,8 +57,11 @@ class Adapter(ABC):
         """Make the empty cache of a new batch of sequences."""
         raise NotImplementedError
 
-    def step(self, x_BTD: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Compute y of the next tokens, and the state after them."""
+    def step(self, x_BTD: Tensor, state: Any, is_token_BS: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Compute y of the next tokens, and the state after them.
+
+        `is_token_BS` is False at padding, among the S tokens so far and the next ones; only for `pads_cache`.
+        """
         raise NotImplementedError
 
 
@@ -89,7 +94,7 @@ class PlainAdapter(Adapter):
     def start(self) -> Any:
         return self.module.start()  # type: ignore[attr-defined]
 
-    def step(self, x_BTD: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(self, x_BTD: Tensor, state: Any, is_token_BS: Tensor | None = None) -> tuple[Tensor, Any]:
         return self.module.step(x_BTD, state)  # type: ignore[attr-defined]
 
 
@@ -150,6 +155,7 @@ class FlaAdapter(Adapter):
     """
 
     name = "fla"
+    pads_cache = True
     form = "f(hidden_states, past_key_values=None, use_cache=False), as in flash-linear-attention"
     no_cache = None
 
@@ -176,8 +182,9 @@ class FlaAdapter(Adapter):
 
         return import_module("fla.models.utils").Cache()
 
-    def step(self, x_BTD: Tensor, state: Any) -> tuple[Tensor, Any]:
-        y, *_, state = self.module(hidden_states=x_BTD, past_key_values=state, use_cache=True)
+    def step(self, x_BTD: Tensor, state: Any, is_token_BS: Tensor | None = None) -> tuple[Tensor, Any]:
+        padding = {} if is_token_BS is None else {"attention_mask": is_token_BS.long()}
+        y, *_, state = self.module(hidden_states=x_BTD, past_key_values=state, use_cache=True, **padding)
         return y, state
 
 

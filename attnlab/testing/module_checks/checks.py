@@ -94,20 +94,29 @@ def check_cache(subject: Subject, batch: int, length: int) -> Measured:
 
 @torch.no_grad()
 def check_left_padding(subject: Subject, batch: int, length: int) -> Measured:
-    """A row that is padded on the left has the outputs of the row without padding."""
+    """A row that is padded on the left has the outputs of the row without padding, with a cache too."""
     adapter = subject.build()
     if adapter.no_padding:
         raise CheckSkipped(adapter.no_padding)
     x = subject.draw_input(adapter, batch, length)
     pads = [min(1 + 2 * row, length - 1) for row in range(batch)][::-1]
     is_token = torch.stack([torch.arange(length, device=x.device) >= pad for pad in pads])
-    padded = adapter.forward(x, is_token)
+    outputs = {"": adapter.forward(x, is_token)}
+    if adapter.pads_cache and adapter.no_cache is None and subject.is_causal:
+        prompt = max(pads) + 1  # tokens, so that every row has one; the others follow one at a time
+        y, state = adapter.step(x[:, :prompt].contiguous(), adapter.start(), is_token[:, :prompt])
+        decoded = [y]
+        for t in range(prompt, length):
+            y, state = adapter.step(x[:, t : t + 1].contiguous(), state, is_token[:, : t + 1])
+            decoded.append(y)
+        outputs[", decoded with a cache"] = torch.cat(decoded, dim=1)
     whole = adapter.forward(x)
     deviation = _start_deviation(subject)
     for row, pad in enumerate(pads):
         alone = adapter.forward(x[row : row + 1, pad:].contiguous())
-        case = f"{pad} of {length} tokens padding"
-        deviation.compare(padded[row : row + 1, pad:], alone, case, pad, whole=whole)
+        for way, padded in outputs.items():
+            case = f"{pad} of {length} tokens padding{way}"
+            deviation.compare(padded[row : row + 1, pad:], alone, case, pad, whole=whole)
     return Measured(deviation.largest, str(deviation))
 
 

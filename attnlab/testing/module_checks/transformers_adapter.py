@@ -23,6 +23,7 @@ class TransformersAdapter(Adapter):
     name = "transformers"
     form = "an attention class of transformers with a config, as LlamaAttention"
     no_padding = None
+    pads_cache = True
 
     def __init__(self, module: Callable[..., Any], is_causal: bool) -> None:
         super().__init__(module, is_causal)
@@ -56,18 +57,18 @@ class TransformersAdapter(Adapter):
 
         return DynamicCache(config=self.config)
 
-    def step(self, x_BTD: Tensor, state: Any) -> tuple[Tensor, Any]:
-        return self._call(x_BTD, None, state), state
+    def step(self, x_BTD: Tensor, state: Any, is_token_BS: Tensor | None = None) -> tuple[Tensor, Any]:
+        return self._call(x_BTD, is_token_BS, state), state
 
-    def _call(self, x_BTD: Tensor, is_token_BT: Tensor | None, cache: Any) -> Tensor:
+    def _call(self, x_BTD: Tensor, is_token_BS: Tensor | None, cache: Any) -> Tensor:
         T = x_BTD.shape[1]
         n_seen = 0 if cache is None else cache.get_seq_length(self.layer_idx)
-        if is_token_BT is None:
+        if is_token_BS is None:
             position_ids = torch.arange(n_seen, n_seen + T, device=x_BTD.device)[None]
         else:
-            position_ids = (is_token_BT.long().cumsum(-1) - 1).clamp(min=0)
+            position_ids = (is_token_BS.long().cumsum(-1) - 1).clamp(min=0)[:, -T:]
         arguments: dict[str, Any] = {
-            "attention_mask": self._build_mask(x_BTD, is_token_BT, cache, position_ids)
+            "attention_mask": self._build_mask(x_BTD, is_token_BS, cache, position_ids)
         }
         if self.rotary is not None:
             is_by_type = "layer_type" in inspect.signature(self.rotary.forward).parameters
@@ -79,12 +80,12 @@ class TransformersAdapter(Adapter):
             arguments[self.cache_name] = cache
         return first_output(self.module(x_BTD, **arguments))
 
-    def _build_mask(self, x_BTD: Tensor, is_token_BT: Tensor | None, cache: Any, position_ids: Tensor) -> Any:
+    def _build_mask(self, x_BTD: Tensor, is_token_BS: Tensor | None, cache: Any, position_ids: Tensor) -> Any:
         """Build the mask of the layer's type: full, sliding window or chunked; bidirectional if declared."""
         from transformers import masking_utils
 
         if not self.is_causal:
-            return masking_utils.create_bidirectional_mask(self.config, x_BTD, is_token_BT)
+            return masking_utils.create_bidirectional_mask(self.config, x_BTD, is_token_BS)
         is_sliding = self.layer_type == "sliding_attention" or (
             self.layer_type is None and getattr(self.config, "sliding_window", None) is not None
         )
@@ -97,7 +98,7 @@ class TransformersAdapter(Adapter):
         return create_mask(
             config=self.config,
             inputs_embeds=x_BTD,
-            attention_mask=is_token_BT,
+            attention_mask=is_token_BS,
             past_key_values=cache,
             position_ids=position_ids,
             layer_idx=self.layer_idx,
