@@ -344,6 +344,12 @@ def list_descendants(pid):
     return [*children, *(descendant for child in children for descendant in list_descendants(child))]
 
 
+def prepare_child():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(os, "sched_setaffinity"):  # two threads of a run would wait for each other beside other tests
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+
+
 def signal_bench(number, folder, words, min_commands, progress):
     """Signal a bench once it has printed `progress` and started `min_commands` commands.
 
@@ -354,7 +360,7 @@ def signal_bench(number, folder, words, min_commands, progress):
         process = subprocess.Popen(
             [sys.executable, "-m", "attnlab", "bench", *words, "--json"],
             cwd=folder, stdout=subprocess.PIPE, stderr=message, text=True, start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=prepare_child,
         )  # fmt: skip
     descendants, commands = set(), set()
 
