@@ -51,6 +51,8 @@ def test_two_workers_train_each_run_once_and_one_of_them_reports(attnlab):
     for worker in workers:
         assert f"worker {HOST}, pid {worker.pid}, cpu, 1 slot: " in out
     assert "waiting" not in out
+    [plan] = json.loads(attnlab("status", *sweep, "--json")[1])
+    assert [each["pid"] for each in plan["workers"]] == sorted(worker.pid for worker in workers)
     (attnlab.folder / "open").touch()
     outputs = [finish(worker) for worker in workers]
     assert len(attnlab.load_attempts()) == 12, outputs

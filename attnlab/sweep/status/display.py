@@ -13,7 +13,7 @@ from rich.live import Live
 from attnlab.errors import InvalidConfig, escape_unprintable, format_suggestions
 from attnlab.store import config_groups
 from attnlab.sweep.execute.progress import WorkLeft, format_duration
-from attnlab.sweep.execute.work_folder import describe_workers, get_title
+from attnlab.sweep.execute.work_folder import describe_workers, get_title, load_workers
 from attnlab.sweep.plan.compute_calibration.compute_calibration import describe_calibration
 from attnlab.sweep.plan.plan import Plan, format_head_count_warning
 from attnlab.sweep.status import interim_status, run_table, work_left
@@ -52,18 +52,12 @@ def show_plans(
     if not console.is_terminal:
         console.width = 200  # for untruncated lines in a file
     if view.endswith("_json"):
-        views = (
-            _forecast_plans(plans, root, settings)
-            if view == "plan_json"
-            else _load_status(plans, root, settings)
-        )
+        is_plan = view == "plan_json"
+        views = _forecast_plans(plans, root, settings) if is_plan else _load_status(plans, root, settings)
+        workers = [] if is_plan else load_workers(root, get_title(plans))
         parts = [
             build_plan_json(
-                each.plan,
-                each.run_states,
-                each.forecasts if view == "plan_json" else {},
-                each.work,
-                each.lines,
+                each.plan, each.run_states, each.forecasts if is_plan else {}, each.work, each.lines, workers
             )
             for each in views
         ]

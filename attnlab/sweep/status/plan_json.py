@@ -1,11 +1,12 @@
 """JSON form of `plan` and `status`: the runs of each plan, their states and forecasts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute.progress import WorkLeft
+from attnlab.sweep.execute.work_folder import WorkerState
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.forecast import Forecast
 from attnlab.sweep.status.states import RunState
@@ -17,6 +18,7 @@ def build_plan_json(
     forecasts: Mapping[str, Forecast],
     work: WorkLeft,
     notes: list[str],
+    workers: Sequence[WorkerState] = (),
 ) -> dict[str, Any]:
     """Build the JSON object of a plan.
 
@@ -26,6 +28,7 @@ def build_plan_json(
         forecasts: run id -> forecast; empty for `status`. Unknown seconds and bytes become null.
         work: counts of the runs and the time left.
         notes: sentences about the plan as a whole.
+        workers: the living workers of `attnlab work` on the whole command.
     """
     statuses = [state.status for state in run_states.values()]
     return {
@@ -34,6 +37,7 @@ def build_plan_json(
         "work": asdict(work),
         "untuned": list(plan.untuned_arms),
         "notes": notes,
+        "workers": [worker.model_dump() for worker in workers],
         "runs": [_build_run_json(run, run_states[run.id], forecasts.get(run.id)) for run in plan.all_runs],
     }
 
