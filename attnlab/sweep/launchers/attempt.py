@@ -86,17 +86,7 @@ class Attempt:
         """
         if self._worker is None:
             return
-        pid = self._worker.pid
-        for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, GRACE_SECONDS)):
-            deadline = time.monotonic() + seconds
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
-            while not worker_slots.has_process_ended(pid) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            if worker_slots.has_process_ended(pid):
-                break
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)  # the rest of its group, such as data workers
+        stop_child(self._worker.pid)
 
     def _set_up_environment(self) -> Path:
         folder = Path(self.folder)
@@ -116,16 +106,30 @@ class Attempt:
         return folder
 
 
+def stop_child(pid: int) -> None:
+    """End a child by SIGTERM, or SIGKILL after a grace period, and then its process group.
+
+    Safe in a signal handler: it reaps no process.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + GRACE_SECONDS
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+        while not worker_slots.has_process_ended(pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if worker_slots.has_process_ended(pid):
+            break
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)  # the rest of its group, such as data workers
+
+
 def create_attempts(folders: Sequence[Path], settings: Mapping[str, Any], threads: int) -> list[Attempt]:
     """Create an attempt per stored run.
 
     Earlier failures are deleted and results with broken files set aside, so that any result means an end.
     """
     max_time: float | None = settings.get("max_time")
-    forwarded = [name for name in os.environ if name in _FORWARDED_VARIABLES or name.startswith("WANDB_")]
-    environment = {
-        name: os.environ[name] for name in forwarded if name != "WANDB_API_KEY"
-    }  # no secret travels
+    environment = collect_forwarded_variables()
     attempts = []
     for folder in folders:
         kind = run_directories.load_run_config(folder).estimate.device_kind
@@ -138,6 +142,12 @@ def create_attempts(folders: Sequence[Path], settings: Mapping[str, Any], thread
         working_dir = os.getcwd()
         attempts.append(Attempt(path, working_dir, threads, kind == "cpu", max_time, environment))
     return attempts
+
+
+def collect_forwarded_variables() -> dict[str, str]:
+    """Return the environment variables that travel to the nodes; secrets do not."""
+    forwarded = [name for name in os.environ if name in _FORWARDED_VARIABLES or name.startswith("WANDB_")]
+    return {name: os.environ[name] for name in forwarded if name != "WANDB_API_KEY"}
 
 
 def list_started_runs(folders: Iterable[Path], started_at: float) -> list[tuple[Path, int]]:
