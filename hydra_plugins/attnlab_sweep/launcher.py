@@ -161,8 +161,9 @@ class RayLauncher(BaseStoredRunLauncher):
 
     def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
         from attnlab.sweep.launchers.ray import launch_on_ray
+        from attnlab.sweep.launchers.ray_actor import submit_to_ray
 
-        launch_on_ray(folders, settings, self.options)
+        (launch_on_ray if self.options["wait"] else submit_to_ray)(folders, settings, self.options)
 
 
 class SlurmLauncher(BaseStoredRunLauncher):

@@ -31,7 +31,7 @@ REFERENCES_FOLDER = "users"  # attnlab/store/guards/run_references.py
 PREREGISTRATION_LOG = "declarations.jsonl"  # attnlab/store/guards/preregistrations.py
 # Folders that a sweep creates in its store.
 WORK_FOLDER = "work"  # attnlab/sweep/execute/work_folder.py
-SWEEP_FOLDERS = ("timing", "wandb", "mlflow", "slurm", REFERENCES_FOLDER, WORK_FOLDER)
+SWEEP_FOLDERS = ("timing", "wandb", "mlflow", "slurm", "ray", REFERENCES_FOLDER, WORK_FOLDER)
 RUN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
 # Files that a run writes into its folder.

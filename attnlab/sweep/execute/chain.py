@@ -64,8 +64,13 @@ def get_chain_folder(root: Path) -> Path:
     return root / "slurm" / "chains"
 
 
+def compute_command_digest() -> str:
+    """Return a digest of this process's command line and working directory."""
+    return fingerprint.compute_digest([os.getcwd(), *sys.argv[1:]])
+
+
 def _get_chain_file(root: Path) -> Path:
-    return get_chain_folder(root) / f"{fingerprint.compute_digest([os.getcwd(), *sys.argv[1:]])}.json"
+    return get_chain_folder(root) / f"{compute_command_digest()}.json"
 
 
 def load_chain(root: Path) -> Chain | None:

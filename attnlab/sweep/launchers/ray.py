@@ -47,23 +47,37 @@ def launch_on_ray(folders: Sequence[Path], settings: Mapping[str, Any], options:
     Raises:
         InvalidConfig: an option is invalid, the cluster is unreachable, or no node has the resources.
     """
-    cpus = options["num_cpus"]
-    if cpus <= 0:
-        raise InvalidConfig(f"hydra.launcher.num_cpus={cpus:g}: must be above 0")
-    required_resources = {
-        "CPU": cpus,
-        "GPU": count_gpus_per_run(folders, options["num_gpus"], "hydra.launcher.num_gpus"),
-        **(options["resources"] or {}),
-    }
-    _enable_token_auth(options["address"])
-    ray = import_library("ray", "ray")
-    with _connect_cluster(ray, options["address"], options["init"] or {}) as act_on_signals:
-        if reason := _explain_missing_resources(ray, required_resources):
-            raise InvalidConfig(reason)
-        attempts = create_attempts(folders, settings, threads=max(1, int(cpus)))
+    required_resources = get_required_resources(folders, options)
+    ray = import_ray(options["address"])
+    with connect_cluster(ray, options["address"], options["init"] or {}) as act_on_signals:
+        require_resources(ray, required_resources)
+        attempts = create_attempts(folders, settings, threads=max(1, int(required_resources["CPU"])))
         with watch_runs(folders) as progress:
             runner = _TaskRunner(ray, required_resources, settings, progress)
             runner.run(folders, attempts, act_on_signals)
+
+
+def get_required_resources(folders: Sequence[Path], options: Mapping[str, Any]) -> dict[str, float]:
+    """Return the resources per run, by Ray's name.
+
+    Raises:
+        InvalidConfig: an option is invalid.
+    """
+    cpus = options["num_cpus"]
+    if cpus <= 0:
+        raise InvalidConfig(f"hydra.launcher.num_cpus={cpus:g}: must be above 0")
+    gpus = count_gpus_per_run(folders, options["num_gpus"], "hydra.launcher.num_gpus")
+    return {"CPU": cpus, "GPU": gpus, **(options["resources"] or {})}
+
+
+def require_resources(ray: Any, required_resources: Mapping[str, float]) -> None:
+    """Check that a node has the resources of a run.
+
+    Raises:
+        InvalidConfig: none has them.
+    """
+    if reason := _explain_missing_resources(ray, required_resources):
+        raise InvalidConfig(reason)
 
 
 def _enable_token_auth(address: str) -> None:
@@ -74,8 +88,23 @@ def _enable_token_auth(address: str) -> None:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
+def import_ray(address: str) -> Any:
+    """Import Ray, which reads how to authenticate at a cluster as soon as it is imported.
+
+    Raises:
+        InvalidConfig: it is not installed.
+    """
+    _enable_token_auth(address)
+    return import_library("ray", "ray")
+
+
 @contextmanager
-def _connect_cluster(ray: Any, address: str, init_options: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
+def connect_cluster(ray: Any, address: str, init_options: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
+    """Connect to a cluster within the block; yield a function that acts on a SIGTERM that came meanwhile.
+
+    Raises:
+        InvalidConfig: the cluster is unreachable.
+    """
     paths = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
     defaults: dict[str, Any] = {
         "address": address, "log_to_driver": False, "logging_level": "ERROR",

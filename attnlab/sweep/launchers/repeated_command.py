@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Of the job or task in which the command is repeated; they would steer the jobs and processes that it starts.
-_JOB_PREFIXES = ("SLURM_", "SUBMITIT_")
+_JOB_PREFIXES = ("SLURM_", "SUBMITIT_", "RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_CLIENT_MODE")
 _CLUSTER_VARIABLES = ("SLURM_CONF",)
 _MULTIRUN_FLAGS = ("--multirun", "-m")
 
