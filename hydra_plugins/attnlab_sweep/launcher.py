@@ -7,6 +7,7 @@ every start, so the implementations are imported late.
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from attnlab.errors import InvalidConfig, format_suggestions
 
 if TYPE_CHECKING:
     from attnlab.store.run_schema import RunConfig
+    from attnlab.sweep.launchers.node_quarantine import NodeQuarantine
 
 _MODULE = "hydra_plugins.attnlab_sweep.launcher"
 
@@ -93,6 +95,13 @@ class BaseStoredRunLauncher(Launcher):
                     f"{format_suggestions(key, valid_keys)}"
                 )
 
+    @cached_property
+    def quarantine(self) -> "NodeQuarantine":
+        """Nodes that get no further runs of this command."""
+        from attnlab.sweep.launchers.node_quarantine import NodeQuarantine
+
+        return NodeQuarantine()
+
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Reject Hydra's own sweepers, which pass overrides to compose instead of stored runs.
 
@@ -163,7 +172,10 @@ class RayLauncher(BaseStoredRunLauncher):
         from attnlab.sweep.launchers.ray import launch_on_ray
         from attnlab.sweep.launchers.ray_actor import submit_to_ray
 
-        (launch_on_ray if self.options["wait"] else submit_to_ray)(folders, settings, self.options)
+        if self.options["wait"]:
+            launch_on_ray(folders, settings, self.options, self.quarantine)
+        else:
+            submit_to_ray(folders, settings, self.options)
 
 
 class SlurmLauncher(BaseStoredRunLauncher):
@@ -189,4 +201,5 @@ class SlurmLauncher(BaseStoredRunLauncher):
         from attnlab.sweep.launchers.slurm import launch_on_slurm
         from attnlab.sweep.launchers.slurm_chain import submit_to_slurm
 
-        (launch_on_slurm if self.options["wait"] else submit_to_slurm)(folders, settings, self.options)
+        launch = launch_on_slurm if self.options["wait"] else submit_to_slurm
+        launch(folders, settings, self.options, self.quarantine)

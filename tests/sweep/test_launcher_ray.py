@@ -152,6 +152,27 @@ def test_command_that_does_not_wait_is_carried_out_by_an_actor_of_the_cluster(on
     assert [left["verdict"], left["runs"]] == [waited["verdict"], waited["runs"]]
 
 
+@pytest.mark.rare
+@installed
+@pytest.mark.timeout(600)
+def test_faulty_node_is_put_in_quarantine_and_its_runs_succeed_on_another(on_ray, cluster):
+    line = [Path(sys.executable).with_name("ray"), "start", f"--address={cluster}", "--num-cpus=8", "--block"]
+    environment = {**on_ray.environment, "TOY_DEVICE": "none", "RAY_AUTH_MODE": "token"}
+    null = subprocess.DEVNULL
+    with subprocess.Popen(line, env=environment, stdin=null, stdout=null, stderr=null) as node:
+        try:
+            sweep = ("heads=two,four", "seed=range(6)", "model.act=slow")
+            status, out, err = on_ray(*sweep, *on_ray.line, "hydra.launcher.num_cpus=2")
+        finally:
+            node.terminate()
+    assert status == 0, out + err
+    assert (
+        out.count("is in quarantine for this sweep: 3 runs in a row failed on this host, the last with: ")
+        == 1
+    )
+    assert [record["status"] for record in load_records(on_ray.folder).values()] == ["done"] * 12
+
+
 @installed
 @pytest.mark.parametrize(
     ("line", "message"),

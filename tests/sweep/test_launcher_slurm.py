@@ -195,6 +195,24 @@ def test_chain_retries_lost_runs_twice_halves_batches_and_ends(on_slurm):
     assert load_report(on_slurm.folder / "reports")["runs"]
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("wait", ["true", "false"])
+def test_only_node_is_put_in_quarantine_and_the_sweep_ends(on_slurm, wait):
+    sweep = ("+experiment=heads", "arms=[two,four]", "match=none", "controlled=[]", "seed=0,1,2,3")
+    on_slurm.environment["TOY_DEVICE"] = "none"
+    status, out, _ = on_slurm(*sweep, "sweep.slots=1", *on_slurm.line, f"hydra.launcher.wait={wait}")
+    assert status == (1 if wait == "true" else 0)
+    wait_for_empty_queue(on_slurm)
+    logs = [path.read_text() for path in (on_slurm.folder / "runs/slurm").glob("*_log.out")]
+    out = out if wait == "true" else "".join(logs)
+    assert "is in quarantine for this sweep: 3 runs in a row failed on this host, the last with: " in out
+    assert out.count("no other node is left: the remaining runs were not started") >= 1
+    statuses = [record["status"] for record in load_records(on_slurm.folder).values()]
+    assert statuses.count("killed") == (3 if wait == "true" else 8)
+    assert wait == "false" or len(statuses) < 8
+    assert load_report(on_slurm.folder / "reports")["verdict"]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -38,7 +38,7 @@ RUN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 RUN_FILE_NAMES = (
     "run.json", run_directories.PREVIOUS_RESULT_FILE, run_directories.EDITED_RESULT_FILE,
     *CHECKPOINT_NAMES, TRUNK_CHECKPOINT, *RUN_FILES, "progress.json", "log.txt", "spec.json", "owner.json",
-    "lock", "loggers.json",
+    "lock", "loggers.json", "node.json",
 )  # fmt: skip
 # Temporary files of `replace_atomically`.
 _TEMPORARY_PATTERN = re.compile(rf"\.({'|'.join(map(re.escape, RUN_FILE_NAMES))})\.[a-z0-9_]{{8}}(\.[a-z]+)?")

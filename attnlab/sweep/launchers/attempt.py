@@ -18,6 +18,7 @@ from typing import Any
 
 from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
+from attnlab.store.atomic_files import write_json
 from attnlab.store.guards import digests
 from attnlab.store.run_schema import Status
 from attnlab.sweep.execute import worker_slots
@@ -27,6 +28,7 @@ from attnlab.sweep.execute.process_control import GRACE_SECONDS, TERMINATED
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.ranks import count_devices
 
+NODE_FILE = "node.json"  # in a run directory: where and when its last attempt began
 _FORWARDED_VARIABLES = ("PYTHONPATH", "ATTNLAB_COMMAND", "HF_HUB_OFFLINE")
 _LOCK_PATIENCE = 60.0  # seconds; a lease held longer belongs to another process
 _WARNING_SIGNALS = {signal.SIGUSR1, signal.SIGUSR2}  # meant for the attempt; they would end a worker
@@ -44,11 +46,12 @@ class Attempt:
     environment: dict[str, str]
     _worker: worker_slots.ChildProcess | None = field(default=None, init=False, repr=False)
 
-    def __call__(self, should_stop: Callable[[], bool] = lambda: False) -> int:
+    def __call__(self, should_stop: Callable[[], bool] = lambda: False, node: str | None = None) -> int:
         """Run the worker and return its exit status.
 
         Args:
             should_stop: polled twice a second, for engines that cannot send a signal.
+            node: the engine's name of this node; None for that of SLURM.
 
         Raises:
             RuntimeError: this node does not see the run directory or the working directory.
@@ -57,6 +60,9 @@ class Attempt:
             return TERMINATED
         folder = self._set_up_environment()
         started_at = time.time()
+        node = node or os.environ.get("SLURMD_NODENAME", platform.node())
+        with suppress(OSError):  # the worker reports a full disk
+            write_json(folder / NODE_FILE, {"node": node, "time": started_at})
         oom_kills = worker_slots.count_oom_kills()
         previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WARNING_SIGNALS)  # a worker inherits it
         slot = worker_slots.WorkerSlot(0, "" if self.cpu_only else None, self.threads)

@@ -30,6 +30,7 @@ from attnlab.sweep.launchers.attempt import (
     list_started_runs,
     record_lost_attempt,
 )
+from attnlab.sweep.launchers.node_quarantine import NodeQuarantine
 
 ENDED_STATES = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
@@ -81,18 +82,26 @@ class SlurmJob:
     queue_misses: int = 0
 
 
-def launch_on_slurm(folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def launch_on_slurm(
+    folders: Sequence[Path],
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    quarantine: NodeQuarantine,
+) -> None:
     """Train the stored runs on a SLURM cluster.
 
     Args:
         folders: run directories, on a disk that all nodes share.
         settings: the config group `sweep`.
         options: the fields of SlurmLauncherConf.
+        quarantine: nodes that get no run.
 
     Raises:
         InvalidConfig: a SLURM command or submitit is missing, or sbatch rejects the job.
     """
-    executor = create_executor(folders, settings, options)
+    if quarantine.is_exhausted:
+        return
+    executor = create_executor(folders, settings, options, quarantine)
     jobs: list[SlurmJob] = []
     with watch_runs(folders) as progress:
         try:
@@ -101,13 +110,18 @@ def launch_on_slurm(folders: Sequence[Path], settings: Mapping[str, Any], option
                 f"SLURM job {', '.join(list_array_ids(job.id for job in jobs))}; logs in {executor.folder}"
             )
             watch_jobs(
-                list(jobs), progress, bool(settings.get("fail_fast")), float(options["poll"]), time.time()
+                list(jobs), progress, bool(settings.get("fail_fast")), options, time.time(), quarantine
             )
         finally:
             cancel_jobs(jobs)
 
 
-def create_executor(folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+def create_executor(
+    folders: Sequence[Path],
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    quarantine: NodeQuarantine,
+) -> Any:
     """Create the submitit executor that submits the stored runs.
 
     Raises:
@@ -120,6 +134,10 @@ def create_executor(folders: Sequence[Path], settings: Mapping[str, Any], option
     root = Path(options["folder"] or folders[0].parent / "slurm").absolute()
     executor = submitit.SlurmExecutor(folder=root, max_num_timeout=options["requeues"])
     executor.update_parameters(**_build_sbatch_parameters(folders, settings, options))
+    if quarantine.nodes:
+        extra = executor.parameters["additional_parameters"]
+        excluded = _format_excluded(options, quarantine)
+        executor.update_parameters(additional_parameters={**extra, "exclude": excluded})
     return executor
 
 
@@ -136,6 +154,30 @@ def _build_sbatch_parameters(
         "srun_args": [f"--cpus-per-task={options['cpus_per_task']}"],  # srun does not inherit it from sbatch
         "additional_parameters": {**sbatch_options, "requeue": True, **(options["sbatch"] or {})},
     }  # fmt: skip
+
+
+def _format_excluded(options: Mapping[str, Any], quarantine: NodeQuarantine) -> str:
+    """Return the nodes to exclude, the user's own included, as sbatch and scontrol take them."""
+    own = (options["sbatch"] or {}).get("exclude")
+    return ",".join([*([str(own)] if own else []), *sorted(quarantine.nodes)])
+
+
+def exclude_nodes(
+    jobs: Sequence[SlurmJob], options: Mapping[str, Any], quarantine: NodeQuarantine, progress: Progress
+) -> None:
+    """Keep the jobs that wait in the queue from the nodes in quarantine; note if no other node is left."""
+    command = ["sinfo", "--noheader", "--Node", "--format=%N"]
+    command += [f"--partition={options['partition']}"] if options["partition"] else []
+    nodes = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    if nodes and quarantine.nodes.issuperset(nodes):
+        quarantine.stop_launching(progress)
+        return
+    excluded = _format_excluded(options, quarantine)
+    states = query_queue(list_array_ids(job.id for job in jobs)) if jobs else {}
+    for id, (state, _) in (states or {}).items():
+        if state == "PENDING":
+            update = ["scontrol", "update", f"JobId={id}", f"ExcNodeList={excluded}"]
+            subprocess.run(update, check=False, capture_output=True)
 
 
 def submit_arrays(
@@ -163,18 +205,24 @@ def submit_tasks(executor: Any, tasks: Sequence[Any]) -> list[Any]:
 
 
 def watch_jobs(
-    running: list[SlurmJob], progress: Progress, fail_fast: bool, poll_seconds: float, started_at: float
+    running: list[SlurmJob],
+    progress: Progress,
+    fail_fast: bool,
+    options: Mapping[str, Any],
+    started_at: float,
+    quarantine: NodeQuarantine,
 ) -> None:
-    """Wait until every run has ended.
+    """Wait until every run has ended, or no node is left outside the quarantine.
 
-    Run directories are read every half second, SLURM is queried every `poll_seconds`.
+    Run directories are read every half second, SLURM is queried every `hydra.launcher.poll` seconds.
     """
+    folders = [job.folder for job in running]
     queried_at = 0.0
     while running:
         time.sleep(0.5)
         progress.refresh(list_started_runs([job.folder for job in running], started_at))
         states = None
-        if time.monotonic() - queried_at >= poll_seconds:
+        if time.monotonic() - queried_at >= options["poll"]:
             states = query_queue(list_array_ids(job.id for job in running))
             queried_at = time.monotonic()
         for job in list(running):
@@ -185,8 +233,12 @@ def watch_jobs(
             running.remove(job)
             record = run_directories.load_run_result(job.folder)
             progress.finish_run(job.folder, record)
+            if quarantine.check_node(job.folder, folders, progress):
+                exclude_nodes(running, options, quarantine, progress)
             if fail_fast and (record is None or not record.is_done):
                 return
+        if quarantine.is_exhausted:
+            return
 
 
 def _has_left_queue(

@@ -3,6 +3,7 @@
 Once these runs have ended, that job repeats the command, which submits the next stage or writes the report.
 """
 
+import os
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from attnlab.sweep.execute import chain
 from attnlab.sweep.execute.progress import watch_runs
 from attnlab.sweep.execute.submission import Submitted
 from attnlab.sweep.launchers.attempt import collect_forwarded_variables, stop_child
+from attnlab.sweep.launchers.node_quarantine import EXCLUDED_VARIABLE, NodeQuarantine
 from attnlab.sweep.launchers.repeated_command import (
     RepeatedCommand,
     format_status_command,
@@ -28,6 +30,7 @@ from attnlab.sweep.launchers.slurm import (
     SlurmJob,
     cancel_jobs,
     create_executor,
+    exclude_nodes,
     list_array_ids,
     query_queue,
     submit_arrays,
@@ -45,13 +48,18 @@ class SlurmContinuation:
 
     jobs: list[SlurmJob]
     command: RepeatedCommand
-    poll_seconds: float
+    options: dict[str, Any]
     submitted_at: float
+    excluded: str = ""  # nodes in quarantine
     _process: "subprocess.Popen[bytes] | None" = field(default=None, init=False, repr=False)
 
     def __call__(self) -> int:
+        os.environ[EXCLUDED_VARIABLE] = self.excluded
+        quarantine = NodeQuarantine()
+        in_order = sorted(self.jobs, key=lambda job: _get_end_time(job.folder))
         with watch_runs([job.folder for job in self.jobs]) as progress:
-            watch_jobs(list(self.jobs), progress, False, self.poll_seconds, self.submitted_at)
+            watch_jobs(in_order, progress, False, self.options, self.submitted_at, quarantine)
+        self.command.environment[EXCLUDED_VARIABLE] = ",".join(sorted(quarantine.nodes))
         self._process = self.command.start()
         while (status := self._process.poll()) is None:
             time.sleep(0.5)
@@ -66,27 +74,51 @@ class SlurmContinuation:
         return DelayedSubmission(replace(self))
 
 
-def submit_to_slurm(folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def _get_end_time(folder: Path) -> float:
+    try:
+        return (folder / "run.json").stat().st_mtime
+    except OSError:  # lost
+        return float("inf")
+
+
+def submit_to_slurm(
+    folders: Sequence[Path],
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    quarantine: NodeQuarantine,
+) -> None:
     """Submit the runs that are in no queue, and the job that repeats the command after all of them.
+
+    Nothing is submitted if no node is left outside the quarantine.
 
     Args:
         folders: run directories, on a disk that all nodes share.
         settings: the config group `sweep`.
         options: the fields of SlurmLauncherConf.
+        quarantine: nodes that get no run.
 
     Raises:
         InvalidConfig: SLURM or submitit is missing, the queue is unknown, or sbatch rejects a job.
         Submitted: otherwise.
     """
-    executor = create_executor(folders, settings, options)
+    if quarantine.nodes and not quarantine.is_exhausted:
+        with watch_runs(folders) as progress:
+            exclude_nodes([], options, quarantine, progress)
+    if quarantine.is_exhausted:
+        return
+    executor = create_executor(folders, settings, options, quarantine)
     store = folders[0].parent
     chain.get_chain_folder(store).mkdir(parents=True, exist_ok=True)
     with FileLock(chain.get_chain_folder(store) / ".lock"):
-        _submit_chain(executor, folders, settings, options)
+        _submit_chain(executor, folders, settings, options, ",".join(sorted(quarantine.nodes)))
 
 
 def _submit_chain(
-    executor: Any, folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]
+    executor: Any,
+    folders: Sequence[Path],
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    excluded: str,
 ) -> None:
     store = folders[0].parent
     latest = chain.load_chain(store)
@@ -116,7 +148,7 @@ def _submit_chain(
         is_cpu = run_directories.load_run_config(folders[0]).estimate.device_kind == "cpu"
         variables = {**collect_forwarded_variables(), chain.CHAIN_VARIABLE: current.id}
         command = repeat_this_command(variables, is_cpu)
-        task = SlurmContinuation(jobs, command, float(options["poll"]), submitted_at)
+        task = SlurmContinuation(jobs, command, dict(options), submitted_at, excluded)
         continuation = str(submit_tasks(executor, [task])[0].job_id)
         chain.write_chain(store, current.model_copy(update={"continuation": continuation}))
     except BaseException:
