@@ -31,6 +31,7 @@ from attnlab.sweep.execute import logger_sync, process_control, submission, work
 from attnlab.sweep.execute.process_control import INTERRUPTED, TERMINATED, SigtermExit
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.pull import PullLauncher, WorkerStopped
+from attnlab.sweep.execute.submission import Submitted
 from attnlab.sweep.execute.work_folder import WorkFolder, build_work_plan, compute_results_digest
 from attnlab.sweep.plan import fork_server, invariants_gate
 from attnlab.sweep.plan.checker import Checker
@@ -48,7 +49,8 @@ def run_sweep(overrides: Sequence[str], config: DictConfig, loader: Any, launche
     """Plan a sweep, train its missing runs, time the arms and write the report.
 
     Returns:
-        The exit status: 0, 1 if a run is missing or failed, 130 or 143 if the sweep was interrupted.
+        The exit status: 0, also if the runs were left to a cluster; 1 if a run is missing or failed; 130 or
+        143 if the sweep was interrupted.
 
     Raises:
         InvalidConfig: an error found before anything was started.
@@ -110,10 +112,15 @@ class _Sweep:
         if self.settings.get("show"):
             return self.show(self.plan())
         with self.progress.serve_command():
-            if (levels := self.settings.get("noise")) is not None:
-                return self.measure_noise(levels)
-            limits = self.settings.get("work")
-            return self.train_and_report() if limits is None else self.work(WorkLimits(**limits))
+            try:
+                if (levels := self.settings.get("noise")) is not None:
+                    return self.measure_noise(levels)
+                limits = self.settings.get("work")
+                return self.train_and_report() if limits is None else self.work(WorkLimits(**limits))
+            except Submitted as submitted:
+                self.progress.close()
+                print(escape_unprintable(str(submitted), allowed="\n"), flush=True)
+                return 0
 
     def plan(self) -> list[Plan]:
         """Build the plans; an interrupt ends the fork server too."""

@@ -7,6 +7,7 @@ every start, so the implementations are imported late.
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from attnlab.errors import InvalidConfig, format_suggestions
 
 if TYPE_CHECKING:
     from attnlab.store.run_schema import RunConfig
+    from attnlab.sweep.launchers.node_quarantine import NodeQuarantine
 
 _MODULE = "hydra_plugins.attnlab_sweep.launcher"
 
@@ -38,6 +40,7 @@ class RayLauncherConf:
     num_gpus: float | None = None  # per run; null: trainer.devices if it was planned for a GPU
     resources: dict[str, float] = field(default_factory=dict)  # custom resources per run
     init: dict[str, Any] = field(default_factory=dict)  # further arguments of ray.init
+    wait: bool = True  # false: an actor of the cluster runs the command, which ends at once
 
 
 @dataclass
@@ -58,6 +61,7 @@ class SlurmLauncherConf:
     setup: list[str] = field(default_factory=list)  # shell lines before each run, such as `module load`
     sbatch: dict[str, Any] = field(default_factory=dict)  # further options of sbatch
     poll: float = 10.0  # seconds between two queries of the queue
+    wait: bool = True  # false: the command ends once its runs are submitted, and further jobs continue it
 
 
 _OPTION_SCHEMAS = {"pool": PoolLauncherConf, "ray": RayLauncherConf, "slurm": SlurmLauncherConf}
@@ -91,6 +95,13 @@ class BaseStoredRunLauncher(Launcher):
                     f"{format_suggestions(key, valid_keys)}"
                 )
 
+    @cached_property
+    def quarantine(self) -> "NodeQuarantine":
+        """Nodes that get no further runs of this command."""
+        from attnlab.sweep.launchers.node_quarantine import NodeQuarantine
+
+        return NodeQuarantine()
+
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Reject Hydra's own sweepers, which pass overrides to compose instead of stored runs.
 
@@ -107,13 +118,26 @@ class BaseStoredRunLauncher(Launcher):
         """Train the runs in `folders`; return when all have ended, whatever their outcome."""
 
 
+def _validate_repeatable(settings: dict[str, Any]) -> None:
+    """Check that a node can repeat the command.
+
+    Raises:
+        InvalidConfig: its experiment is in a temporary file.
+    """
+    if settings.get("command"):
+        raise InvalidConfig(
+            "hydra.launcher.wait=false: the experiment of this verb ends with the command: write it to a "
+            "file in conf/experiment, or remove hydra.launcher.wait"
+        )
+
+
 class PoolLauncher(BaseStoredRunLauncher):
     options_schema = PoolLauncherConf
 
     def validate_runs(self, runs: "Sequence[RunConfig]", settings: dict[str, Any]) -> None:
         """Check the runs against this machine before anything is written.
 
-        The cluster launchers lack this method: their nodes are unknown until a run is submitted.
+        The cluster launchers cannot: their nodes are unknown until a run is submitted.
         """
         from attnlab.sweep.execute.pool import validate_resources
 
@@ -130,10 +154,28 @@ class RayLauncher(BaseStoredRunLauncher):
     required_library = "ray"
     pip_extra = "ray"
 
+    def validate_runs(self, runs: "Sequence[RunConfig]", settings: dict[str, Any]) -> None:
+        """Check that the command can be left to the cluster, if it is to be.
+
+        Raises:
+            InvalidConfig: the cluster would end with the command, or the command cannot be repeated.
+        """
+        if not self.options["wait"]:
+            _validate_repeatable(settings)
+            if self.options["address"] == "local":
+                raise InvalidConfig(
+                    "hydra.launcher.wait=false: a local cluster ends with the command: set "
+                    "hydra.launcher.address to a running cluster, as in auto or HOST:PORT"
+                )
+
     def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
         from attnlab.sweep.launchers.ray import launch_on_ray
+        from attnlab.sweep.launchers.ray_actor import submit_to_ray
 
-        launch_on_ray(folders, settings, self.options)
+        if self.options["wait"]:
+            launch_on_ray(folders, settings, self.options, self.quarantine)
+        else:
+            submit_to_ray(folders, settings, self.options)
 
 
 class SlurmLauncher(BaseStoredRunLauncher):
@@ -141,7 +183,23 @@ class SlurmLauncher(BaseStoredRunLauncher):
     required_library = "submitit"
     pip_extra = "slurm"
 
+    def validate_runs(self, runs: "Sequence[RunConfig]", settings: dict[str, Any]) -> None:
+        """Check that the command can be left to the cluster, if it is to be.
+
+        Raises:
+            InvalidConfig: the command cannot be repeated, or has to see the first failure.
+        """
+        if not self.options["wait"]:
+            _validate_repeatable(settings)
+            if settings.get("fail_fast"):
+                raise InvalidConfig(
+                    "hydra.launcher.wait=false: no command waits for the first failure: remove "
+                    "sweep.fail_fast, or hydra.launcher.wait"
+                )
+
     def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
         from attnlab.sweep.launchers.slurm import launch_on_slurm
+        from attnlab.sweep.launchers.slurm_chain import submit_to_slurm
 
-        launch_on_slurm(folders, settings, self.options)
+        launch = launch_on_slurm if self.options["wait"] else submit_to_slurm
+        launch(folders, settings, self.options, self.quarantine)

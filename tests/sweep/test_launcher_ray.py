@@ -1,5 +1,6 @@
 """The launcher `ray` on a real local cluster: same run results and recorded failures as the pool."""
 
+import json
 import os
 import signal
 import subprocess
@@ -118,6 +119,73 @@ def test_resources_that_no_node_has_are_rejected_at_once(on_ray):
         "attnlab: a run needs 1 CPU, 1 GPU, but no node of the Ray cluster has that many (largest: 2 CPU, "
         "0 GPU): reduce the resources in hydra.launcher, or add a node\n"
     )
+
+
+@pytest.mark.rare
+@installed
+@pytest.mark.timeout(600)
+def test_command_that_does_not_wait_is_carried_out_by_an_actor_of_the_cluster(on_ray):
+    sweep = ("+experiment=heads", "arms=[two,four]", "match=none", "controlled=[]", "model.act=gate")
+    sweep += ("looks=[2,4]", "seeds=null", "claims.0.threshold=0.081")
+    status, out, err = on_ray(*sweep, *on_ray.line, "hydra.launcher.wait=false")
+    assert status == 0, err
+    assert "submitted 4 runs: this command runs as the Ray actor attnlab-" in out
+    wait_until(lambda: len(on_ray.load_attempts()) == 2, 60)
+    status, out, _ = on_ray(*sweep, *on_ray.line, "hydra.launcher.wait=false")
+    assert status == 0
+    assert "nothing submitted: this command runs already as the Ray actor attnlab-" in out
+    pid = out.splitlines()[-1].removeprefix("stop: kill ")
+    assert is_alive(pid)
+    (on_ray.folder / "open").touch()
+    wait_until(lambda: not is_alive(pid), 200)
+    results = load_records(on_ray.folder)
+    assert len(on_ray.load_attempts()) == len(results) == 8
+    for name in ("runs", "reports"):
+        (on_ray.folder / name).rename(on_ray.folder / f"left_{name}")
+    assert on_ray(*sweep)[0] == 0  # by the pool, which waits
+    assert load_records(on_ray.folder) == results
+    left, waited = (
+        json.loads(file.read_text())
+        for name in ("left_reports", "reports")
+        for file in (on_ray.folder / name).glob("*/report.json")
+    )
+    assert [left["verdict"], left["runs"]] == [waited["verdict"], waited["runs"]]
+
+
+@pytest.mark.rare
+@installed
+@pytest.mark.timeout(600)
+def test_faulty_node_is_put_in_quarantine_and_its_runs_succeed_on_another(on_ray, cluster):
+    line = [Path(sys.executable).with_name("ray"), "start", f"--address={cluster}", "--num-cpus=8", "--block"]
+    environment = {**on_ray.environment, "TOY_DEVICE": "none", "RAY_AUTH_MODE": "token"}
+    null = subprocess.DEVNULL
+    with subprocess.Popen(line, env=environment, stdin=null, stdout=null, stderr=null) as node:
+        try:
+            sweep = ("heads=two,four", "seed=range(6)", "model.act=slow")
+            status, out, err = on_ray(*sweep, *on_ray.line, "hydra.launcher.num_cpus=2")
+        finally:
+            node.terminate()
+    assert status == 0, out + err
+    assert (
+        out.count("is in quarantine for this sweep: 3 runs in a row failed on this host, the last with: ")
+        == 1
+    )
+    assert [record["status"] for record in load_records(on_ray.folder).values()] == ["done"] * 12
+
+
+@installed
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["hydra/launcher=ray"], "hydra.launcher.wait=false: a local cluster ends with the command: set "),
+        ([], "hydra.launcher.wait"),
+    ],
+)
+def test_command_that_cannot_be_left_is_refused_before_a_run(attnlab, line, message):
+    status, _, err = attnlab("heads=two", *line, "hydra.launcher.wait=false")
+    assert (status, attnlab.load_attempts(), err.count("\n")) == (2, [], 1)
+    assert err.startswith("attnlab: ")
+    assert message in err
 
 
 @pytest.mark.parametrize(("launcher", "module"), [("ray", "ray"), ("slurm", "submitit")])

@@ -1,5 +1,6 @@
-"""The launcher `slurm` on a real cluster of one node: run results, recorded failures and requeues."""
+"""The launcher `slurm` on a real cluster of one node: failures, requeues and chains of jobs."""
 
+import json
 import os
 import signal
 import subprocess
@@ -30,6 +31,18 @@ def on_slurm(attnlab, cluster):
     attnlab.environment |= cluster
     attnlab.line = ["hydra/launcher=slurm", "hydra.launcher.poll=0.5"]
     return attnlab
+
+
+LEAVE = "hydra.launcher.wait=false"
+
+
+def wait_for_empty_queue(on_slurm) -> None:
+    wait_until(lambda: not query_slurm(on_slurm, "squeue", "--noheader"), 200)
+
+
+def load_report(folder) -> dict:
+    [file] = folder.glob("*/report.json")
+    return json.loads(file.read_text())
 
 
 def query_slurm(on_slurm, *command: str) -> str:
@@ -120,3 +133,95 @@ def test_sbatch_error_is_one_line_and_starts_nothing(on_slurm):
     assert err.startswith("attnlab: sbatch rejected the job: ")
     assert "invalid partition specified: nowhere" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.timeout(600)
+def test_command_that_does_not_wait_is_continued_to_the_report_of_one_that_waits(on_slurm):
+    sweep = ("+experiment=heads", "arms=[two,four]", "match=none", "controlled=[]", "looks=[2,4]")
+    sweep += ("seeds=null", "claims.0.threshold=0.081", "hydra/launcher=slurm", "hydra.launcher.poll=0.5")
+    status, out, err = on_slurm(*sweep, LEAVE)
+    assert status == 0, err
+    assert "submitted 4 runs (SLURM job" in out
+    assert "status: python -m attnlab status --config-path" in out
+    wait_for_empty_queue(on_slurm)
+    left, results = load_report(on_slurm.folder / "reports"), load_records(on_slurm.folder)
+    assert len(on_slurm.load_attempts()) == len(results) == 8
+    for name in ("runs", "reports"):
+        (on_slurm.folder / name).rename(on_slurm.folder / f"left_{name}")
+    assert on_slurm(*sweep)[0] == 0
+    waited = load_report(on_slurm.folder / "reports")
+    assert load_records(on_slurm.folder) == results
+    assert {key: left[key] for key in ("verdict", "runs")} == {
+        key: waited[key] for key in ("verdict", "runs")
+    }
+
+
+@pytest.mark.timeout(600)
+def test_repeated_command_submits_no_run_that_is_in_the_queue(on_slurm):
+    sweep = ("+experiment=heads", "arms=[two,four]", "match=none", "controlled=[]", "model.act=gate")
+    sweep += (*on_slurm.line, LEAVE)
+    assert on_slurm(*sweep)[0] == 0
+    wait_until(lambda: len(on_slurm.load_attempts()) == 2, 60)
+    queue = query_slurm(on_slurm, "squeue", "--noheader", "--format=%i")
+    status, out, _ = on_slurm(*sweep)
+    assert status == 0
+    assert "nothing submitted: 4 runs are in the queue" in out
+    assert query_slurm(on_slurm, "squeue", "--noheader", "--format=%i") == queue
+    other = (*sweep, "hydra.launcher.time=50", "paths.reports=others")
+    status, out, _ = on_slurm(*other)
+    assert "submitted 0 runs; 4 more are in the queue" in out
+    (on_slurm.folder / "open").touch()
+    wait_for_empty_queue(on_slurm)
+    assert len(on_slurm.load_attempts()) == 4
+    reports = [load_report(on_slurm.folder / name) for name in ("reports", "others")]
+    assert reports[0]["verdict"] == reports[1]["verdict"] != "NO RESULT"
+
+
+@pytest.mark.timeout(600)
+def test_chain_retries_lost_runs_twice_halves_batches_and_ends(on_slurm):
+    sweep = ("+experiment=ends", "arms=[train,lost,memory,crash]", "sweep.halve_batch=true")
+    sweep += ("sweep.retry_failed=true", *on_slurm.line, LEAVE)
+    assert on_slurm(*sweep)[0] == 0
+    wait_for_empty_queue(on_slurm)
+    attempts = [act for act, *_ in on_slurm.load_attempts()]
+    assert {act: attempts.count(act) for act in attempts} == {"train": 1, "lost": 3, "memory": 3, "crash": 1}
+    results = load_records_by_act(on_slurm.folder)
+    assert {act: record["status"] for act, record in results.items()} == {
+        "train": "done",
+        "lost": "killed",
+        "memory": "done",
+        "crash": "crashed",
+    }
+    assert load_report(on_slurm.folder / "reports")["runs"]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("wait", ["true", "false"])
+def test_only_node_is_put_in_quarantine_and_the_sweep_ends(on_slurm, wait):
+    sweep = ("+experiment=heads", "arms=[two,four]", "match=none", "controlled=[]", "seed=0,1,2,3")
+    on_slurm.environment["TOY_DEVICE"] = "none"
+    status, out, _ = on_slurm(*sweep, "sweep.slots=1", *on_slurm.line, f"hydra.launcher.wait={wait}")
+    assert status == (1 if wait == "true" else 0)
+    wait_for_empty_queue(on_slurm)
+    logs = [path.read_text() for path in (on_slurm.folder / "runs/slurm").glob("*_log.out")]
+    out = out if wait == "true" else "".join(logs)
+    assert "is in quarantine for this sweep: 3 runs in a row failed on this host, the last with: " in out
+    assert out.count("no other node is left: the remaining runs were not started") >= 1
+    statuses = [record["status"] for record in load_records(on_slurm.folder).values()]
+    assert statuses.count("killed") == (3 if wait == "true" else 8)
+    assert wait == "false" or len(statuses) < 8
+    assert load_report(on_slurm.folder / "reports")["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["heads=two", "sweep.fail_fast=true"], "no command waits for the first failure"),
+        (["compare", "heads=two", "heads=four"], "the experiment of this verb ends with the command"),
+    ],
+)
+def test_command_that_cannot_be_left_is_refused_before_a_run(on_slurm, line, message):
+    status, _, err = on_slurm(*line, *on_slurm.line, LEAVE)
+    assert (status, on_slurm.load_attempts(), err.count("\n")) == (2, [], 1)
+    assert f"hydra.launcher.wait=false: {message}" in err
+    assert query_slurm(on_slurm, "squeue", "--noheader") == ""

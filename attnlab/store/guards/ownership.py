@@ -31,14 +31,14 @@ REFERENCES_FOLDER = "users"  # attnlab/store/guards/run_references.py
 PREREGISTRATION_LOG = "declarations.jsonl"  # attnlab/store/guards/preregistrations.py
 # Folders that a sweep creates in its store.
 WORK_FOLDER = "work"  # attnlab/sweep/execute/work_folder.py
-SWEEP_FOLDERS = ("timing", "wandb", "mlflow", "slurm", REFERENCES_FOLDER, WORK_FOLDER)
+SWEEP_FOLDERS = ("timing", "wandb", "mlflow", "slurm", "ray", REFERENCES_FOLDER, WORK_FOLDER)
 RUN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
 # Files that a run writes into its folder.
 RUN_FILE_NAMES = (
     "run.json", run_directories.PREVIOUS_RESULT_FILE, run_directories.EDITED_RESULT_FILE,
     *CHECKPOINT_NAMES, TRUNK_CHECKPOINT, *RUN_FILES, "progress.json", "log.txt", "spec.json", "owner.json",
-    "lock", "loggers.json",
+    "lock", "loggers.json", "node.json",
 )  # fmt: skip
 # Temporary files of `replace_atomically`.
 _TEMPORARY_PATTERN = re.compile(rf"\.({'|'.join(map(re.escape, RUN_FILE_NAMES))})\.[a-z0-9_]{{8}}(\.[a-z]+)?")

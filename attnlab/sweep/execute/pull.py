@@ -9,7 +9,6 @@ import os
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,16 @@ from attnlab.store.atomic_files import read_json_object
 from attnlab.store.config_groups import WorkLimits
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.execute import repair, worker_slots
-from attnlab.sweep.execute.exit_records import record_lost_run
 from attnlab.sweep.execute.pool import ActiveRun, Pool
 from attnlab.sweep.execute.process_control import NOT_TAKEN
 from attnlab.sweep.execute.progress import Progress, describe_ending, format_duration, watch_runs
+from attnlab.sweep.execute.quarantine import HostFaults
 from attnlab.sweep.execute.work_folder import WorkFolder
 from attnlab.sweep.execute.worker import NO_WAIT
 from attnlab.sweep.plan.fork_server import Context
 
 SCAN_SECONDS = 0.2  # between two searches for a free run
 BLOCK_SIZE = 32  # runs, in the sweep's order, among which each worker has an order of its own
-MAX_FAULTS = 3  # failures in a row that count against the host
 
 
 class WorkerStopped(BaseException):
@@ -43,17 +41,6 @@ class WorkerStopped(BaseException):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
-
-
-@dataclass(frozen=True)
-class _Fault:
-    """A failure of a run on this host; `digest` is that of the failed result, None if there is none."""
-
-    run: RunConfig
-    folder: Path
-    digest: str | None
-    started_at: float
-    before_first_step: bool
 
 
 class PullLauncher(Pool):
@@ -81,7 +68,7 @@ class PullLauncher(Pool):
         self._reported_runs: tuple[str, ...] = ()
         self._specs: dict[Path, RunConfig] = {}
         self._owners: dict[Path, tuple[str, float]] = {}  # lease of another host, and when it last changed
-        self._faults: list[_Fault] = []
+        self._faults = HostFaults()
         self._random = random.Random(f"{lease.HOST} {os.getpid()}")
 
     def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
@@ -151,14 +138,8 @@ class PullLauncher(Pool):
             return True
         self.n_taken += 1
         is_successful = super().end_run(run, pending)
-        if record is not None and record.is_done:
-            self._faults.clear()
-        else:
-            began_training = run_directories.read_progress(run.folder).get("time", 0.0) >= run.started_at
-            digest = record.failure_digest if record is not None else None
-            spec = self._specs[run.folder]
-            self._faults.append(_Fault(spec, run.folder, digest, run.started_at, not began_training))
-            self._check_host()
+        self._faults.add_result(self._specs[run.folder], run.folder, record, run.started_at)
+        self._check_host()
         return is_successful
 
     def _has_ended(self, folder: Path, record: RunResult | None) -> bool:
@@ -192,31 +173,16 @@ class PullLauncher(Pool):
         )
 
     def _check_host(self) -> None:
-        """Put this host in quarantine after MAX_FAULTS failures in a row that count against it.
-
-        Those are failures before the first step, and of runs that succeeded elsewhere. An arm that fails by
-        itself must not bar every host, so the failures of one arm among several are not enough.
+        """Put this host in quarantine if its failures require it.
 
         Raises:
             WorkerStopped: the host is in quarantine now.
         """
-        faults = [
-            fault
-            for fault in self._faults
-            if fault.before_first_step or run_directories.is_done(fault.folder)
-        ]
-        arms = {fault.run.arm for fault in faults}
-        if len(faults) < MAX_FAULTS or (len(arms) == 1 and len({s.arm for s in self._specs.values()}) > 1):
+        reason = self._faults.explain_quarantine(self._specs)
+        if reason is None:
             return
-        record = run_directories.load_run_result(faults[-1].folder)
-        last = record.failure.message if record is not None and record.failure else "see log.txt of the runs"
-        reason = f"{len(faults)} runs in a row failed on this host, the last with: {last}"
         self.work_folder.quarantine_host(reason)
-        for fault in self._faults:
-            record = run_directories.load_run_result(fault.folder)
-            if record is not None and record.failure is not None and record.failure_digest == fault.digest:
-                message = f"{lease.HOST} is in quarantine; the run failed there: {record.failure.message}"
-                record_lost_run(fault.folder, "killed", message, fault.started_at)
+        self._faults.record_lost_runs(lease.HOST)
         raise WorkerStopped(
             f"{lease.HOST} is in quarantine for this sweep: {reason}: repair the host, then remove "
             f"{self.work_folder.quarantine_file}",

@@ -17,6 +17,7 @@ from attnlab.store.atomic_files import CHECKPOINT_NAMES
 from attnlab.store.guards import ownership, trust
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.execute import process_control, repair
+from attnlab.sweep.execute.chain import Chain, load_continued_chain
 from attnlab.sweep.execute.progress import suspend_live_region
 from attnlab.sweep.execute.ranks import count_devices
 
@@ -24,12 +25,23 @@ FAILED = 1
 MAX_RETRIES = 2  # per command, of a run whose infrastructure failed
 
 
+class Submitted(BaseException):
+    """Raised when a launcher leaves the runs to the cluster; like an interrupt, it passes through launchers.
+
+    Its message has a line per fact: what was submitted, and how to follow and stop it.
+    """
+
+
 @runtime_checkable
 class StoredRunLauncher(Protocol):
     """A launcher that trains stored runs."""
 
     def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
-        """Train the runs in `folders`; return when all have ended, whatever their outcome."""
+        """Train the runs in `folders`; return when all have ended, whatever their outcome.
+
+        Raises:
+            Submitted: the launcher waits for no run.
+        """
 
 
 def select_runs_to_launch(runs: Sequence[RunConfig], root: Path, retry_failed: bool) -> list[RunConfig]:
@@ -74,6 +86,8 @@ def launch_with_retries(
 ) -> int:
     """Train the runs; afterwards retry infrastructure failures from their checkpoints.
 
+    In a command that continues a chain of SLURM jobs, the runs whose jobs have ended are retried.
+
     Args:
         runs: the runs to launch.
         root: the runs directory.
@@ -84,17 +98,21 @@ def launch_with_retries(
 
     Returns:
         0, or 1 if the launcher itself failed.
+
+    Raises:
+        Submitted: the launcher waits for no run.
     """
     halves_batches = bool(settings.get("halve_batch"))
     retries = not settings.get("fail_fast")
     runs = [run.with_provenance(user_targets=tuple(user_targets)) for run in runs]
     for run in runs:
         ownership.require_file_paths(root / run.id)
+    if (chain := load_continued_chain(root)) is not None:
+        runs = list(_select_resubmitted(runs, root, chain, halves_batches))
     status = _submit_runs(runs, root, experiment_names, launcher, settings)
     while halves_batches and status == 0 and (smaller := [run for run in runs if try_halve_batch(run, root)]):
         for run in smaller:
-            parts = run_directories.read_batch_split(root / run.id)
-            print(f"{run.arm} seed={run.seed} ran out of memory: retrying with each batch in {parts} parts")
+            _print_split(run, root)
         status = _submit_runs(smaller, root, experiment_names, launcher, settings)
     for number in range(1, MAX_RETRIES + 1):
         if status or not retries or not (failed := list(_prepare_retries(runs, root, number))):
@@ -126,6 +144,32 @@ def _prepare_retries(runs: Sequence[RunConfig], root: Path, attempt_number: int)
             yield run.with_provenance(retried_failure=record.failure_digest)
 
 
+def _select_resubmitted(
+    runs: Sequence[RunConfig], root: Path, chain: Chain, halves_batches: bool
+) -> Iterator[RunConfig]:
+    """Yield the runs that a chain submits now: new ones, and those whose earlier job failed to train them.
+
+    A run is submitted 1 + MAX_RETRIES times at most, counted anew after its batch was halved.
+    """
+    for run in runs:
+        count = chain.count_submissions(run.id)
+        record = run_directories.load_run_result(root / run.id)
+        if count == 0:
+            yield run
+        elif halves_batches and try_halve_batch(run, root):
+            _print_split(run, root)
+            yield run
+        elif count <= MAX_RETRIES and (record is None or is_retryable(record)):
+            reason = record.failure.message if record and record.failure else "its job ended without a result"
+            print(f"{run.arm} seed={run.seed}: retry {count} of {MAX_RETRIES} after: {reason}", flush=True)
+            yield run
+
+
+def _print_split(run: RunConfig, root: Path) -> None:
+    parts = run_directories.read_batch_split(root / run.id)
+    print(f"{run.arm} seed={run.seed} ran out of memory: retrying with each batch in {parts} parts")
+
+
 def _submit_runs(
     runs: Sequence[RunConfig],
     root: Path,
@@ -147,6 +191,8 @@ def _submit_runs(
         ready = _select_ready_runs(pending, root)
         pending = [run for run in pending if run not in ready]
         ready = [run for run in ready if not _explain_unusable_parent(run, root)]
+        if not ready:
+            continue
         try:
             if isinstance(launcher, StoredRunLauncher):
                 launcher.train([root / run.id for run in ready], dict(settings))

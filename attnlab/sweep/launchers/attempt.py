@@ -18,6 +18,7 @@ from typing import Any
 
 from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
+from attnlab.store.atomic_files import write_json
 from attnlab.store.guards import digests
 from attnlab.store.run_schema import Status
 from attnlab.sweep.execute import worker_slots
@@ -27,6 +28,7 @@ from attnlab.sweep.execute.process_control import GRACE_SECONDS, TERMINATED
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.ranks import count_devices
 
+NODE_FILE = "node.json"  # in a run directory: where and when its last attempt began
 _FORWARDED_VARIABLES = ("PYTHONPATH", "ATTNLAB_COMMAND", "HF_HUB_OFFLINE")
 _LOCK_PATIENCE = 60.0  # seconds; a lease held longer belongs to another process
 _WARNING_SIGNALS = {signal.SIGUSR1, signal.SIGUSR2}  # meant for the attempt; they would end a worker
@@ -44,11 +46,12 @@ class Attempt:
     environment: dict[str, str]
     _worker: worker_slots.ChildProcess | None = field(default=None, init=False, repr=False)
 
-    def __call__(self, should_stop: Callable[[], bool] = lambda: False) -> int:
+    def __call__(self, should_stop: Callable[[], bool] = lambda: False, node: str | None = None) -> int:
         """Run the worker and return its exit status.
 
         Args:
             should_stop: polled twice a second, for engines that cannot send a signal.
+            node: the engine's name of this node; None for that of SLURM.
 
         Raises:
             RuntimeError: this node does not see the run directory or the working directory.
@@ -57,6 +60,9 @@ class Attempt:
             return TERMINATED
         folder = self._set_up_environment()
         started_at = time.time()
+        node = node or os.environ.get("SLURMD_NODENAME", platform.node())
+        with suppress(OSError):  # the worker reports a full disk
+            write_json(folder / NODE_FILE, {"node": node, "time": started_at})
         oom_kills = worker_slots.count_oom_kills()
         previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, _WARNING_SIGNALS)  # a worker inherits it
         slot = worker_slots.WorkerSlot(0, "" if self.cpu_only else None, self.threads)
@@ -86,17 +92,7 @@ class Attempt:
         """
         if self._worker is None:
             return
-        pid = self._worker.pid
-        for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, GRACE_SECONDS)):
-            deadline = time.monotonic() + seconds
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
-            while not worker_slots.has_process_ended(pid) and time.monotonic() < deadline:
-                time.sleep(0.02)
-            if worker_slots.has_process_ended(pid):
-                break
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)  # the rest of its group, such as data workers
+        stop_child(self._worker.pid)
 
     def _set_up_environment(self) -> Path:
         folder = Path(self.folder)
@@ -116,16 +112,30 @@ class Attempt:
         return folder
 
 
+def stop_child(pid: int) -> None:
+    """End a child by SIGTERM, or SIGKILL after a grace period, and then its process group.
+
+    Safe in a signal handler: it reaps no process.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + GRACE_SECONDS
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+        while not worker_slots.has_process_ended(pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if worker_slots.has_process_ended(pid):
+            break
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)  # the rest of its group, such as data workers
+
+
 def create_attempts(folders: Sequence[Path], settings: Mapping[str, Any], threads: int) -> list[Attempt]:
     """Create an attempt per stored run.
 
     Earlier failures are deleted and results with broken files set aside, so that any result means an end.
     """
     max_time: float | None = settings.get("max_time")
-    forwarded = [name for name in os.environ if name in _FORWARDED_VARIABLES or name.startswith("WANDB_")]
-    environment = {
-        name: os.environ[name] for name in forwarded if name != "WANDB_API_KEY"
-    }  # no secret travels
+    environment = collect_forwarded_variables()
     attempts = []
     for folder in folders:
         kind = run_directories.load_run_config(folder).estimate.device_kind
@@ -138,6 +148,12 @@ def create_attempts(folders: Sequence[Path], settings: Mapping[str, Any], thread
         working_dir = os.getcwd()
         attempts.append(Attempt(path, working_dir, threads, kind == "cpu", max_time, environment))
     return attempts
+
+
+def collect_forwarded_variables() -> dict[str, str]:
+    """Return the environment variables that travel to the nodes; secrets do not."""
+    forwarded = [name for name in os.environ if name in _FORWARDED_VARIABLES or name.startswith("WANDB_")]
+    return {name: os.environ[name] for name in forwarded if name != "WANDB_API_KEY"}
 
 
 def list_started_runs(folders: Iterable[Path], started_at: float) -> list[tuple[Path, int]]:

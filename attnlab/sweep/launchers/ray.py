@@ -12,7 +12,7 @@ releases its CPU meanwhile, and Ray starts another run on it.
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
 from attnlab.store.run_schema import Status
-from attnlab.sweep.execute.process_control import GRACE_SECONDS
+from attnlab.sweep.execute.process_control import GRACE_SECONDS, NOT_TAKEN
 from attnlab.sweep.execute.progress import Progress, watch_runs
 from attnlab.sweep.launchers.attempt import (
     Attempt,
@@ -30,40 +30,63 @@ from attnlab.sweep.launchers.attempt import (
     list_started_runs,
     record_lost_attempt,
 )
+from attnlab.sweep.launchers.node_quarantine import NodeQuarantine
 
 _LOCAL_ADDRESS = "local"
 _NODE_CHECK_INTERVAL = 10.0  # seconds between two checks of the nodes
 _NODE_PATIENCE = 60.0  # seconds for a node with the required resources to return
 
 
-def launch_on_ray(folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def launch_on_ray(
+    folders: Sequence[Path],
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    quarantine: NodeQuarantine,
+) -> None:
     """Train the stored runs on a Ray cluster.
 
     Args:
         folders: run directories, on a disk that all nodes share.
         settings: the config group `sweep`.
         options: the fields of RayLauncherConf.
+        quarantine: nodes that get no run.
 
     Raises:
         InvalidConfig: an option is invalid, the cluster is unreachable, or no node has the resources.
     """
+    if quarantine.is_exhausted:
+        return
+    required_resources = get_required_resources(folders, options)
+    ray = import_ray(options["address"])
+    with connect_cluster(ray, options["address"], options["init"] or {}) as act_on_signals:
+        require_resources(ray, required_resources)
+        attempts = create_attempts(folders, settings, threads=max(1, int(required_resources["CPU"])))
+        with watch_runs(folders) as progress:
+            runner = _TaskRunner(ray, required_resources, settings, progress, quarantine)
+            runner.run(folders, attempts, act_on_signals)
+
+
+def get_required_resources(folders: Sequence[Path], options: Mapping[str, Any]) -> dict[str, float]:
+    """Return the resources per run, by Ray's name.
+
+    Raises:
+        InvalidConfig: an option is invalid.
+    """
     cpus = options["num_cpus"]
     if cpus <= 0:
         raise InvalidConfig(f"hydra.launcher.num_cpus={cpus:g}: must be above 0")
-    required_resources = {
-        "CPU": cpus,
-        "GPU": count_gpus_per_run(folders, options["num_gpus"], "hydra.launcher.num_gpus"),
-        **(options["resources"] or {}),
-    }
-    _enable_token_auth(options["address"])
-    ray = import_library("ray", "ray")
-    with _connect_cluster(ray, options["address"], options["init"] or {}) as act_on_signals:
-        if reason := _explain_missing_resources(ray, required_resources):
-            raise InvalidConfig(reason)
-        attempts = create_attempts(folders, settings, threads=max(1, int(cpus)))
-        with watch_runs(folders) as progress:
-            runner = _TaskRunner(ray, required_resources, settings, progress)
-            runner.run(folders, attempts, act_on_signals)
+    gpus = count_gpus_per_run(folders, options["num_gpus"], "hydra.launcher.num_gpus")
+    return {"CPU": cpus, "GPU": gpus, **(options["resources"] or {})}
+
+
+def require_resources(ray: Any, required_resources: Mapping[str, float]) -> None:
+    """Check that a node has the resources of a run.
+
+    Raises:
+        InvalidConfig: none has them.
+    """
+    if reason := _explain_missing_resources(ray, required_resources):
+        raise InvalidConfig(reason)
 
 
 def _enable_token_auth(address: str) -> None:
@@ -74,8 +97,23 @@ def _enable_token_auth(address: str) -> None:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
+def import_ray(address: str) -> Any:
+    """Import Ray, which reads how to authenticate at a cluster as soon as it is imported.
+
+    Raises:
+        InvalidConfig: it is not installed.
+    """
+    _enable_token_auth(address)
+    return import_library("ray", "ray")
+
+
 @contextmanager
-def _connect_cluster(ray: Any, address: str, init_options: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
+def connect_cluster(ray: Any, address: str, init_options: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
+    """Connect to a cluster within the block; yield a function that acts on a SIGTERM that came meanwhile.
+
+    Raises:
+        InvalidConfig: the cluster is unreachable.
+    """
     paths = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
     defaults: dict[str, Any] = {
         "address": address, "log_to_driver": False, "logging_level": "ERROR",
@@ -102,9 +140,11 @@ def _connect_cluster(ray: Any, address: str, init_options: Mapping[str, Any]) ->
         signal.signal(signal.SIGTERM, handler)
 
 
-def _explain_missing_resources(ray: Any, required_resources: Mapping[str, float]) -> str | None:
+def _explain_missing_resources(
+    ray: Any, required_resources: Mapping[str, float], excluded: Collection[str] = ()
+) -> str | None:
     """Explain why no live node can take a run; None if one can. Ray itself would wait forever."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["NodeID"] not in excluded]
     if any(all(node.get(name, 0) >= amount for name, amount in required_resources.items()) for node in nodes):
         return None
     required = ", ".join(f"{amount:g} {name}" for name, amount in required_resources.items() if amount)
@@ -124,8 +164,10 @@ class _TaskRunner:
         required_resources: Mapping[str, float],
         settings: Mapping[str, Any],
         progress: Progress,
+        quarantine: NodeQuarantine,
     ) -> None:
         self.ray = ray
+        self.quarantine = quarantine
         self.required_resources = required_resources
         self.progress = progress
         self.fail_fast, self.max_running = bool(settings.get("fail_fast")), settings.get("slots")
@@ -137,41 +179,59 @@ class _TaskRunner:
             "resources": custom,
         }
         self.task = ray.remote(**task_options, max_retries=0)(_run_attempt)
+        self._exclude_nodes()
         self.started_at = self.nodes_checked_at = self.capacity_seen_at = time.time()
 
     def run(
         self, folders: Sequence[Path], task_attempts: Sequence[Attempt], act_on_signals: Callable[[], None]
     ) -> None:
         pending = list(zip(folders, task_attempts, strict=True))[::-1]
-        running: dict[Any, Path] = {}
+        running: dict[Any, tuple[Path, Attempt]] = {}
         try:
             while pending or running:
                 while pending and len(running) < (self.max_running or len(folders)):
                     folder, attempt = pending.pop()
-                    running[self.task.remote(attempt, self.stop_key)] = folder
+                    running[self.task.remote(attempt, self.stop_key)] = folder, attempt
                 ended, _ = self.ray.wait(list(running), timeout=0.2)
                 act_on_signals()
-                self.progress.refresh(list_started_runs(running.values(), self.started_at))
+                unfinished = [folder for folder, _ in running.values()]
+                self.progress.refresh(list_started_runs(unfinished, self.started_at))
                 for reference in ended:
-                    folder = running.pop(reference)
-                    self._record_if_lost(reference, folder)
+                    folder, attempt = running.pop(reference)
+                    if self._finish_attempt(reference, folder) == NOT_TAKEN:
+                        pending.append((folder, attempt))
+                        continue
                     record = run_directories.load_run_result(folder)
                     self.progress.finish_run(folder, record)
-                    if self.fail_fast and (record is None or not record.is_done):
+                    if self.quarantine.check_node(folder, folders, self.progress):
+                        self._exclude_nodes()
+                    if self.quarantine.is_exhausted or (
+                        self.fail_fast and (record is None or not record.is_done)
+                    ):
                         return
-                if reason := self._detect_lost_capacity(running.values()):
+                if reason := self._detect_lost_capacity():
                     self.progress.print_line(f"{reason}: the remaining runs were not started")
                     return
         finally:
             self._stop_tasks(list(running))
 
-    def _record_if_lost(self, reference: Any, folder: Path) -> None:
-        """Record a killed run if Ray lost its attempt or the attempt itself raised."""
+    def _exclude_nodes(self) -> None:
+        """Keep runs from the nodes in quarantine, also those that Ray has queued already."""
+        nodes = sorted(self.quarantine.nodes)
+        if not nodes:
+            return
+        for node in nodes:
+            self.ray.experimental.internal_kv._internal_kv_put(f"{self.stop_key}-{node}", "stop")
+        self.task = self.task.options(label_selector={"ray.io/node-id": f"!in({','.join(nodes)})"})
+        if _explain_missing_resources(self.ray, self.required_resources, nodes):
+            self.quarantine.stop_launching(self.progress)
+
+    def _finish_attempt(self, reference: Any, folder: Path) -> int | None:
+        """Return the exit status of an attempt; if Ray lost it or it raised, record the run as killed."""
         errors = self.ray.exceptions
         status: Status
         try:
-            self.ray.get(reference)
-            return
+            return int(self.ray.get(reference))
         except errors.OutOfMemoryError:
             status = "host_out_of_memory"
             message = "the node ran out of memory, and Ray killed the worker"
@@ -182,8 +242,9 @@ class _TaskRunner:
             status = "killed"
             message = f"Ray lost the worker or its node: {_format_first_line(error)}"
         record_lost_attempt(folder, status, message, self.started_at, self.progress)
+        return None
 
-    def _detect_lost_capacity(self, folders: Any) -> str | None:
+    def _detect_lost_capacity(self) -> str | None:
         """Explain why no node has had the resources for _NODE_PATIENCE seconds; else None.
 
         The nodes are checked every _NODE_CHECK_INTERVAL seconds.
@@ -192,7 +253,7 @@ class _TaskRunner:
         if now - self.nodes_checked_at < _NODE_CHECK_INTERVAL:
             return None
         self.nodes_checked_at = now
-        reason = _explain_missing_resources(self.ray, self.required_resources)
+        reason = _explain_missing_resources(self.ray, self.required_resources, self.quarantine.nodes)
         if reason is None:
             self.capacity_seen_at = now
         return reason if now - self.capacity_seen_at > _NODE_PATIENCE else None
@@ -212,9 +273,14 @@ class _TaskRunner:
 
 
 def _run_attempt(attempt: Attempt, stop_key: str) -> int:
+    """Run an attempt; return NOT_TAKEN if its node has been put in quarantine meanwhile."""
+    from ray import get_runtime_context
     from ray.experimental.internal_kv import _internal_kv_exists
 
-    return attempt(lambda: _internal_kv_exists(stop_key))
+    node = get_runtime_context().get_node_id()
+    if _internal_kv_exists(f"{stop_key}-{node}"):
+        return NOT_TAKEN
+    return attempt(lambda: _internal_kv_exists(stop_key), node)
 
 
 def _format_first_line(error: BaseException) -> str:

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,8 +30,9 @@ from attnlab.sweep.launchers.attempt import (
     list_started_runs,
     record_lost_attempt,
 )
+from attnlab.sweep.launchers.node_quarantine import NodeQuarantine
 
-_ENDED_STATES = (
+ENDED_STATES = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
     "REVOKED", "TIMEOUT",
 )  # fmt: skip
@@ -74,23 +75,57 @@ class SlurmTask:
 
 
 @dataclass
-class _SlurmJob:
+class SlurmJob:
     id: str
     folder: Path
     paths: Any  # submitit.JobPaths of its logs and results
     queue_misses: int = 0
 
 
-def launch_on_slurm(folders: Sequence[Path], settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+def launch_on_slurm(
+    folders: Sequence[Path],
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    quarantine: NodeQuarantine,
+) -> None:
     """Train the stored runs on a SLURM cluster.
 
     Args:
         folders: run directories, on a disk that all nodes share.
         settings: the config group `sweep`.
         options: the fields of SlurmLauncherConf.
+        quarantine: nodes that get no run.
 
     Raises:
         InvalidConfig: a SLURM command or submitit is missing, or sbatch rejects the job.
+    """
+    if quarantine.is_exhausted:
+        return
+    executor = create_executor(folders, settings, options, quarantine)
+    jobs: list[SlurmJob] = []
+    with watch_runs(folders) as progress:
+        try:
+            submit_arrays(executor, folders, settings, options, jobs)
+            progress.print_line(
+                f"SLURM job {', '.join(list_array_ids(job.id for job in jobs))}; logs in {executor.folder}"
+            )
+            watch_jobs(
+                list(jobs), progress, bool(settings.get("fail_fast")), options, time.time(), quarantine
+            )
+        finally:
+            cancel_jobs(jobs)
+
+
+def create_executor(
+    folders: Sequence[Path],
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    quarantine: NodeQuarantine,
+) -> Any:
+    """Create the submitit executor that submits the stored runs.
+
+    Raises:
+        InvalidConfig: a SLURM command or submitit is missing.
     """
     submitit = import_library("submitit", "slurm")
     for command in ("sbatch", "squeue", "scancel", "srun"):
@@ -99,20 +134,11 @@ def launch_on_slurm(folders: Sequence[Path], settings: Mapping[str, Any], option
     root = Path(options["folder"] or folders[0].parent / "slurm").absolute()
     executor = submitit.SlurmExecutor(folder=root, max_num_timeout=options["requeues"])
     executor.update_parameters(**_build_sbatch_parameters(folders, settings, options))
-    attempts = create_attempts(folders, settings, threads=options["cpus_per_task"])
-    jobs: list[_SlurmJob] = []
-    with watch_runs(folders) as progress:
-        try:
-            for start in range(0, len(folders), _MAX_ARRAY_TASKS):
-                jobs += _submit_array(
-                    executor,
-                    folders[start : start + _MAX_ARRAY_TASKS],
-                    attempts[start : start + _MAX_ARRAY_TASKS],
-                )
-            progress.print_line(f"SLURM job {', '.join(sorted(_list_array_ids(jobs)))}; logs in {root}")
-            _watch_jobs(list(jobs), progress, bool(settings.get("fail_fast")), float(options["poll"]))
-        finally:
-            _cancel_jobs(jobs)
+    if quarantine.nodes:
+        extra = executor.parameters["additional_parameters"]
+        excluded = _format_excluded(options, quarantine)
+        executor.update_parameters(additional_parameters={**extra, "exclude": excluded})
+    return executor
 
 
 def _build_sbatch_parameters(
@@ -130,30 +156,74 @@ def _build_sbatch_parameters(
     }  # fmt: skip
 
 
-def _submit_array(executor: Any, folders: Sequence[Path], attempts: Sequence[Attempt]) -> list[_SlurmJob]:
+def _format_excluded(options: Mapping[str, Any], quarantine: NodeQuarantine) -> str:
+    """Return the nodes to exclude, the user's own included, as sbatch and scontrol take them."""
+    own = (options["sbatch"] or {}).get("exclude")
+    return ",".join([*([str(own)] if own else []), *sorted(quarantine.nodes)])
+
+
+def exclude_nodes(
+    jobs: Sequence[SlurmJob], options: Mapping[str, Any], quarantine: NodeQuarantine, progress: Progress
+) -> None:
+    """Keep the jobs that wait in the queue from the nodes in quarantine; note if no other node is left."""
+    command = ["sinfo", "--noheader", "--Node", "--format=%N"]
+    command += [f"--partition={options['partition']}"] if options["partition"] else []
+    nodes = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    if nodes and quarantine.nodes.issuperset(nodes):
+        quarantine.stop_launching(progress)
+        return
+    excluded = _format_excluded(options, quarantine)
+    states = query_queue(list_array_ids(job.id for job in jobs)) if jobs else {}
+    for id, (state, _) in (states or {}).items():
+        if state == "PENDING":
+            update = ["scontrol", "update", f"JobId={id}", f"ExcNodeList={excluded}"]
+            subprocess.run(update, check=False, capture_output=True)
+
+
+def submit_arrays(
+    executor: Any,
+    folders: Sequence[Path],
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    jobs: list[SlurmJob],
+) -> None:
+    """Submit a task per run and add each to `jobs` as soon as it is in the queue."""
+    attempts = create_attempts(folders, settings, threads=options["cpus_per_task"])
+    for start in range(0, len(folders), _MAX_ARRAY_TASKS):
+        tasks = [SlurmTask(attempt) for attempt in attempts[start : start + _MAX_ARRAY_TASKS]]
+        array = zip(folders[start:], submit_tasks(executor, tasks), strict=False)
+        jobs += [SlurmJob(job.job_id, folder, job.paths) for folder, job in array]
+
+
+def submit_tasks(executor: Any, tasks: Sequence[Any]) -> list[Any]:
+    """Submit one job with these tasks, and return a submitit.Job per task."""
     try:
         with redirect_stderr(io.StringIO()), executor.batch():  # the exception has the output of sbatch
-            submitted_jobs = [executor.submit(SlurmTask(attempt)) for attempt in attempts]
+            return [executor.submit(task) for task in tasks]
     except Exception as error:  # submitit raises various exceptions if sbatch fails
         raise InvalidConfig(f"sbatch rejected the job: {' '.join(str(error).split())}") from error
-    return [
-        _SlurmJob(job.job_id, folder, job.paths) for job, folder in zip(submitted_jobs, folders, strict=True)
-    ]
 
 
-def _watch_jobs(running: list[_SlurmJob], progress: Progress, fail_fast: bool, poll_seconds: float) -> None:
-    """Wait until every run has ended.
+def watch_jobs(
+    running: list[SlurmJob],
+    progress: Progress,
+    fail_fast: bool,
+    options: Mapping[str, Any],
+    started_at: float,
+    quarantine: NodeQuarantine,
+) -> None:
+    """Wait until every run has ended, or no node is left outside the quarantine.
 
-    Run directories are read every half second, SLURM is queried every `poll_seconds`.
+    Run directories are read every half second, SLURM is queried every `hydra.launcher.poll` seconds.
     """
-    started_at = time.time()
+    folders = [job.folder for job in running]
     queried_at = 0.0
     while running:
         time.sleep(0.5)
         progress.refresh(list_started_runs([job.folder for job in running], started_at))
         states = None
-        if time.monotonic() - queried_at >= poll_seconds:
-            states = query_queue(sorted(_list_array_ids(running)))
+        if time.monotonic() - queried_at >= options["poll"]:
+            states = query_queue(list_array_ids(job.id for job in running))
             queried_at = time.monotonic()
         for job in list(running):
             if run_directories.load_run_result(job.folder) is None and (
@@ -163,17 +233,21 @@ def _watch_jobs(running: list[_SlurmJob], progress: Progress, fail_fast: bool, p
             running.remove(job)
             record = run_directories.load_run_result(job.folder)
             progress.finish_run(job.folder, record)
+            if quarantine.check_node(job.folder, folders, progress):
+                exclude_nodes(running, options, quarantine, progress)
             if fail_fast and (record is None or not record.is_done):
                 return
+        if quarantine.is_exhausted:
+            return
 
 
 def _has_left_queue(
-    job: _SlurmJob, states: Mapping[str, tuple[str, str]], started_at: float, progress: Progress
+    job: SlurmJob, states: Mapping[str, tuple[str, str]], started_at: float, progress: Progress
 ) -> bool:
     """Return whether a job without a result has left the queue; record its failure unless it was stopped."""
     state, reason = states.get(job.id, ("", ""))
     is_stuck = state == "PENDING" and reason in _STUCK_REASONS
-    if state and state not in _ENDED_STATES and not is_stuck:
+    if state and state not in ENDED_STATES and not is_stuck:
         job.queue_misses = 0
         return False
     job.queue_misses += 1
@@ -191,7 +265,7 @@ def _has_left_queue(
     return True
 
 
-def _read_last_error(job: _SlurmJob) -> str:
+def _read_last_error(job: SlurmJob) -> str:
     """Read the last line of the exception that submitit stored for an attempt; empty if there is none."""
     with suppress(Exception):
         outcome, text = pickle.loads(job.paths.result_pickle.read_bytes())
@@ -219,17 +293,16 @@ def query_queue(ids: Sequence[str]) -> dict[str, tuple[str, str]] | None:
     return None
 
 
-def _list_array_ids(jobs: Sequence[_SlurmJob]) -> set[str]:
-    return {job.id.partition("_")[0] for job in jobs}
+def list_array_ids(jobs: Iterable[str]) -> list[str]:
+    """Return the ids of the arrays that the jobs belong to; a job of one run is its own array."""
+    return sorted({job.partition("_")[0] for job in jobs})
 
 
-def _cancel_jobs(jobs: Sequence[_SlurmJob]) -> None:
+def cancel_jobs(jobs: Sequence[SlurmJob]) -> None:
     """Cancel the jobs without a result and wait while they save checkpoints, ignoring further interrupts."""
-    arrays = sorted(
-        _list_array_ids([job for job in jobs if run_directories.load_run_result(job.folder) is None])
-    )
+    arrays = list_array_ids(job.id for job in jobs if run_directories.load_run_result(job.folder) is None)
     states = query_queue(arrays) if arrays else {}
-    if states is not None and all(state in _ENDED_STATES for state, _ in states.values()):
+    if states is not None and all(state in ENDED_STATES for state, _ in states.values()):
         return
     previous_handlers = [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)]
     try:
@@ -237,7 +310,7 @@ def _cancel_jobs(jobs: Sequence[_SlurmJob]) -> None:
         deadline = time.monotonic() + GRACE_SECONDS + 10
         while time.monotonic() < deadline:
             states = query_queue(arrays)
-            if states is not None and all(state in _ENDED_STATES for state, _ in states.values()):
+            if states is not None and all(state in ENDED_STATES for state, _ in states.values()):
                 return
             time.sleep(0.5)
     finally:
