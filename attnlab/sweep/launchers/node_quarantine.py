@@ -6,6 +6,7 @@ from pathlib import Path
 
 from attnlab.store import run_directories
 from attnlab.store.atomic_files import read_json_object
+from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.quarantine import HostFaults
 from attnlab.sweep.launchers.attempt import NODE_FILE
@@ -25,6 +26,7 @@ class NodeQuarantine:
         self.nodes = set(filter(None, os.environ.get(EXCLUDED_VARIABLE, "").split(",")))
         self.is_exhausted = False
         self._faults: dict[str, HostFaults] = {}
+        self._runs: dict[Path, RunConfig] = {}  # read once: this is called for every run that ends
 
     def check_node(self, folder: Path, folders: Sequence[Path], progress: Progress) -> bool:
         """Note how a run has ended; return whether its node is put in quarantine now.
@@ -40,7 +42,8 @@ class NodeQuarantine:
         node = attempt.get("node")
         if not isinstance(node, str):
             return False
-        runs = {each: run_directories.load_run_config(each) for each in folders}
+        runs = self._runs
+        runs |= {each: run_directories.load_run_config(each) for each in folders if each not in runs}
         faults = self._faults.setdefault(node, HostFaults())
         record = run_directories.load_run_result(folder)
         faults.add_result(runs[folder], folder, record, attempt.get("time", 0.0))
