@@ -39,7 +39,7 @@ OBSERVER_MODULES = tuple(
         "errors", "config", "stats", "report", "sweep", "cli", "testing",
         "store.atomic_files", "store.config_groups", "store.disk_cache", "store.experiment_files",
         "store.experiment_schema", "store.fingerprint", "store.guards", "store.lease",
-        "store.run_directories", "store.run_schema", "store.socket_names", "store.source_digests",
+        "store.remote", "store.remote_files", "store.remote_lease", "store.run_directories", "store.run_schema", "store.socket_names", "store.source_digests",
         "training.callbacks", "training.estimates", "training.final_metrics", "training.loggers",
         "training.measurement_run", "training.preflight", "training.remeasure", "training.run_result",
         "training.targets", "training.validation",
