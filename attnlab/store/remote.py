@@ -158,7 +158,7 @@ class Mirror:
         return RemoteLease(self.files, str(folder.relative_to(self.root)), {**owner, "mirror": self.id})
 
     def is_held(self, folder: Path, stale_seconds: float) -> bool:
-        """Whether a process seems to hold a run: its lease changed in the last `stale_seconds` of watching."""
+        """Whether a process seems to hold a run: its lease changed within `stale_seconds` of watching."""
         held = self._held.get(folder.name)
         return held is not None and time.monotonic() - held[2] < stale_seconds
 

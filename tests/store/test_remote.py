@@ -185,6 +185,11 @@ class TestMirror:
         mirror.refresh()
         assert not mirror.is_held(other / ID, 60.0)
 
+    def lose_lease(self, folder, successor):
+        with hold_lease(folder):
+            successor.acquire(0.1, wait_forever=True)
+            write_result(folder)
+
     def test_holder_that_was_taken_over_exits_and_uploads_nothing(self, open_mirror, monkeypatch, capsys):
         class Exit(BaseException):
             pass
@@ -196,11 +201,9 @@ class TestMirror:
         monkeypatch.setattr(lease.os, "_exit", exit_)
         root, _ = open_mirror("a")
         folder = write_config(root)
-        with pytest.raises(Exit, match=str(lease.TAKEN_OVER_EXIT_CODE)), hold_lease(folder):
-            RemoteLease(RemoteFiles(URL), ID, {"host": "b", "pid": 7, "token": "b", "mirror": "b"}).acquire(
-                0.1, wait_forever=True
-            )
-            write_result(folder)
+        successor = RemoteLease(RemoteFiles(URL), ID, {"host": "b", "pid": 7, "token": "b", "mirror": "b"})
+        with pytest.raises(Exit, match=str(lease.TAKEN_OVER_EXIT_CODE)):
+            self.lose_lease(folder, successor)
         assert f"{ID}: taken over by b, pid 7\n" in capsys.readouterr().err
         assert f"{ID}/run.json" not in list_names()
 

@@ -165,8 +165,9 @@ class WorkFolder:
         with ownership.lock_store(self.root):
             for file, stored in _load_plans(self.root, self.plan.title):
                 if stored.digest != self.plan.digest and stored.reported is None:
+                    place = remote.describe_path(file, self.root)
                     raise InvalidConfig(
-                        f"{remote.describe_path(file, self.root)} was started on {stored.host} with another plan: "
+                        f"{place} was started on {stored.host} with another plan: "
                         f"{self.plan.describe_difference(stored)}: use the same code and packages, or remove "
                         "that file to start over"
                     )
