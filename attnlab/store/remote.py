@@ -63,11 +63,8 @@ def open_store(runs: str, cache_folder: str | Path | None, *, writable: bool) ->
         return Path(runs)
     files = RemoteFiles(runs)
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", files.url.partition("://")[2])
-    root = (
-        Path(cache_folder or ".cache")
-        / "remote"
-        / f"{name}~{uuid.uuid5(uuid.NAMESPACE_URL, files.url).hex[:8]}"
-    )
+    digest = uuid.uuid5(uuid.NAMESPACE_URL, files.url).hex[:8]
+    root = Path(cache_folder or ".cache") / "remote" / f"{name}~{digest}"
     root.mkdir(parents=True, exist_ok=True)
     if not read_json_object(root / MIRROR_FILE):
         write_json(root / MIRROR_FILE, {"url": files.url, "id": uuid.uuid4().hex})

@@ -58,8 +58,8 @@ def run_sweep(overrides: Sequence[str], config: DictConfig, loader: Any, launche
     settings = _convert_to_dict(config.get("sweep"))
     if is_url(config.paths.runs) and not hasattr(launcher, "validate_runs"):
         raise InvalidConfig(
-            f"paths.runs={config.paths.runs} works only with runs of this machine: remove hydra/launcher, and "
-            "start `python -m attnlab work` on each machine"
+            f"paths.runs={config.paths.runs} works only with runs of this machine: remove hydra/launcher, "
+            "and start `python -m attnlab work` on each machine"
         )
     sweep = _Sweep(
         overrides=list(overrides),
