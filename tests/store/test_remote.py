@@ -2,10 +2,11 @@
 
 import json
 import multiprocessing
+import sys
 import time
 
 import pytest
-from buckets import URL, bucket, needs_s3, s3_server  # noqa: F401
+from buckets import URL, needs_s3
 from filelock import Timeout
 from processes import wait_until
 
@@ -28,7 +29,7 @@ def short_intervals(monkeypatch):
 
 
 @pytest.fixture
-def open_mirror(bucket, tmp_path):  # noqa: F811
+def open_mirror(bucket, tmp_path):
     def open_(name, writable=True):
         root = remote.open_store(URL, tmp_path / name, writable=writable)
         return root, remote.find_mirror(root)
@@ -68,7 +69,7 @@ def acquire_once(token, barrier, winners):
 
 
 class TestLease:
-    def test_one_of_several_processes_creates_a_generation(self, bucket):  # noqa: F811
+    def test_one_of_several_processes_creates_a_generation(self, bucket):
         context = multiprocessing.get_context("spawn")
         barrier, winners = context.Barrier(3), context.Queue()
         arguments = [(f"host{i}", barrier, winners) for i in range(3)]
@@ -82,7 +83,7 @@ class TestLease:
         assert winners.empty()
         assert {process.exitcode for process in processes} == {0}
 
-    def test_released_lease_is_taken_at_once_and_old_generations_are_removed(self, bucket):  # noqa: F811
+    def test_released_lease_is_taken_at_once_and_old_generations_are_removed(self, bucket):
         first, second = make_lease("a"), make_lease("b")
         first.acquire(60.0, wait_forever=True)
         first.release()
@@ -96,7 +97,7 @@ class TestLease:
         assert third.generation == 3, "only because the second one is stale"
         assert second.describe_successor() == "c, pid 1"
 
-    def test_holder_on_a_deleted_generation_finds_the_newer_one(self, bucket):  # noqa: F811
+    def test_holder_on_a_deleted_generation_finds_the_newer_one(self, bucket):
         for token in "ab":
             holder = make_lease(token)
             holder.acquire(60.0, wait_forever=True)
@@ -104,7 +105,7 @@ class TestLease:
         late = make_lease("late")
         assert not late._create(1), "it was deleted, so that it can be created again"
 
-    def test_lost_answer_to_the_creation_is_recognized(self, bucket):  # noqa: F811
+    def test_lost_answer_to_the_creation_is_recognized(self, bucket):
         mine = make_lease("a")
         mine.files.create("folder/lease/000001.json", mine._format_owner())
         assert mine._create(1)
@@ -227,18 +228,18 @@ class TestErrors:
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
-    def test_bucket_that_is_missing(self, bucket, tmp_path):  # noqa: F811
+    def test_bucket_that_is_missing(self, bucket, tmp_path):
         message = self.read_error(tmp_path, "s3://nothing/runs", writable=False)
         assert message == "paths.runs=s3://nothing/runs: bucket not found: create it, or correct its name"
 
-    def test_server_that_cannot_be_reached(self, bucket, tmp_path, monkeypatch):  # noqa: F811
+    def test_server_that_cannot_be_reached(self, bucket, tmp_path, monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
         import fsspec
 
         fsspec.get_filesystem_class("s3").clear_instance_cache()
         assert "check the network" in self.read_error(tmp_path, writable=False)
 
-    def test_no_credentials(self, bucket, tmp_path, monkeypatch):  # noqa: F811
+    def test_no_credentials(self, bucket, tmp_path, monkeypatch):
         import fsspec
 
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -248,7 +249,7 @@ class TestErrors:
         fsspec.get_filesystem_class("s3").clear_instance_cache()
         assert "set AWS_ACCESS_KEY_ID" in self.read_error(tmp_path)
 
-    def test_server_without_conditional_writes(self, bucket, tmp_path, monkeypatch):  # noqa: F811
+    def test_server_without_conditional_writes(self, bucket, tmp_path, monkeypatch):
         monkeypatch.setattr(RemoteFiles, "create", RemoteFiles.write)
         assert "the server ignores If-None-Match" in self.read_error(tmp_path)
         remote.open_store(URL, tmp_path, writable=False)
@@ -261,7 +262,7 @@ class TestErrors:
         assert problem in self.read_error(tmp_path, url)
 
     def test_library_that_is_missing(self, tmp_path, monkeypatch):
-        monkeypatch.setitem(__import__("sys").modules, "s3fs", None)
+        monkeypatch.setitem(sys.modules, "s3fs", None)
         assert "needs: pip install 'attnlab[s3]'" in self.read_error(tmp_path)
 
 

@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from buckets import URL, Host, bucket, needs_s3, s3_server  # noqa: F401
+from buckets import URL, Host, needs_s3
 from processes import wait_until
 
 from attnlab.store import remote, run_directories
@@ -16,7 +16,7 @@ IN_BUCKET = f"paths.runs={URL}"
 
 
 @pytest.fixture
-def start_host(bucket, tmp_path):  # noqa: F811
+def start_host(bucket, tmp_path):
     return lambda name: Host(tmp_path, name)
 
 
