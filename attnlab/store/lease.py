@@ -104,8 +104,8 @@ def upload_results(root: Path) -> None:
     """Upload the results that a mirror has and its bucket lacks, because an earlier upload failed."""
     mirror = remote.find_mirror(root)
     for folder in mirror.list_pending_uploads() if mirror else ():
-        with suppress(Timeout), hold_lease(folder, timeout_seconds=1.0):
-            pass
+        with suppress(OSError), hold_lease(folder, timeout_seconds=1.0):
+            pass  # if this fails, a later command tries again
 
 
 def is_held_on_other_host(folder: Path) -> bool:

@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -424,7 +425,8 @@ class _Sweep:
         status = submission.launch_with_retries(
             to_launch, self.root, names, self.launcher, self.settings, user_targets
         )
-        remote.refresh(self.root)
+        with suppress(OSError):  # without a network, the report has the runs of this machine
+            remote.refresh(self.root)
         return status
 
     def time_arms(self, plan: Plan) -> TimingResult | None:
