@@ -77,6 +77,8 @@ def test_run_of_a_killed_worker_is_continued_from_its_checkpoint_on_another_host
     for line in first.load_attempts():
         kill(int(line[2]))
     assert worker.wait(20) == -signal.SIGKILL
+    for pipe in (worker.stdout, worker.stderr):
+        pipe.close()
     finish(second.start("work", *sweep))
     assert [line[0] for line in second.load_attempts()].count("resume") == 1
     assert len(load_bucket_losses(tmp_path)) == 2
