@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from buckets import bucket, s3_server  # noqa: F401 - fixtures
 from filelock import FileLock
 from sampling import CASES, FULL, sample
 from toys import attnlab, plan_toy, shipped_loader, toy  # noqa: F401 - fixtures

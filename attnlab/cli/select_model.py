@@ -12,6 +12,7 @@ from typing import Any
 from attnlab.cli import find_run
 from attnlab.cli.kv_args import parse_unicode
 from attnlab.errors import InvalidConfig
+from attnlab.store import remote
 from attnlab.store.guards.inputs import reject_special_files
 from attnlab.sweep.slow_notice import notify_if_slow
 from attnlab.training import trained_model
@@ -53,6 +54,7 @@ def find_selected_run(arguments: Mapping[str, Any], overrides: Sequence[str] = (
     Raises:
         InvalidConfig: no run matches, or several do.
     """
+    store = remote.open_store(arguments["runs"], None, writable=False)
     if "experiment" in arguments:
-        return find_run.find_experiment_run(arguments, overrides)
-    return trained_model.find_run_folder(Path(arguments["runs"]), arguments["run"])
+        return find_run.find_experiment_run({**arguments, "runs": str(store)}, overrides)
+    return trained_model.find_run_folder(store, arguments["run"])

@@ -29,8 +29,9 @@ from attnlab.report.tables.effective_speedup import Speedup, compute_speedup
 from attnlab.report.tables.map_archive import ARCHIVE_NAME, get_layers, list_archive_runs, read_archive
 from attnlab.report.tables.wording import describe_claim, find_claim_effect
 from attnlab.report.verdicts.results import Run, SweepContext, SweepResults, read_arrays
-from attnlab.store import run_directories
+from attnlab.store import remote, run_directories
 from attnlab.store.experiment_schema import Experiment
+from attnlab.store.remote_files import is_url
 
 Row = dict[str, Any]
 T = TypeVar("T")
@@ -60,7 +61,7 @@ SAMPLE_COLUMNS = ("arm", "seed", "run", "prompt", "sample", "rest", "reason")
 
 
 def load(path: str | Path, frames: str = "pandas") -> "ResultFrames":
-    """Open a report's folder, its report.json, or a folder of runs.
+    """Open a report's folder, its report.json, or a folder of runs, which may be a URL as in paths.runs.
 
     Args:
         frames: the library of the frames: pandas, polars or pyarrow.
@@ -70,6 +71,8 @@ def load(path: str | Path, frames: str = "pandas") -> "ResultFrames":
             installed.
     """
     to_frame = _select_converter(frames)
+    if is_url(str(path)):
+        return StoreFrames(remote.open_store(str(path), None, writable=False), to_frame)
     folder = Path(path).expanduser()
     if folder.is_dir() and not (folder / "report.json").exists() and any(folder.glob("*/spec.json")):
         return StoreFrames(folder, to_frame)

@@ -5,6 +5,8 @@ every ten seconds, whatever its training does. No two clocks are compared: anoth
 as long as it changes while this process watches, and dead once it has not changed for `STALE_SECONDS`. A
 process that was suspended for longer may lose its lease, so it checks the owner before each write, and exits
 at once if another process holds the lease.
+
+A folder of a mirror (`store.remote`) also has a lease in the bucket, under which it is synchronized.
 """
 
 import json
@@ -17,10 +19,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 from filelock import FileLock, Timeout
 
+from attnlab.store import remote
 from attnlab.store.atomic_files import owner_checks, read_json, read_json_object, replace_atomically
+from attnlab.store.remote_lease import RemoteLease
 
 TAKEN_OVER_EXIT_CODE = 75  # of a process that lost its lease; it records nothing
 HEARTBEAT_SECONDS = 10.0
@@ -50,7 +55,8 @@ def hold_lease(folder: Path, timeout_seconds: float = float("inf")) -> Iterator[
         heartbeat.start()
         owner_checks[folder.absolute()] = lambda temporary: _exit_if_taken_over(path, token, temporary)
         try:
-            yield
+            with _hold_remote_lease(folder, token, wait_forever=timeout_seconds == float("inf")):
+                yield
         finally:
             owner_checks.pop(folder.absolute(), None)
             stop.set()
@@ -59,8 +65,53 @@ def hold_lease(folder: Path, timeout_seconds: float = float("inf")) -> Iterator[
                 path.unlink(missing_ok=True)
 
 
+@contextmanager
+def _hold_remote_lease(folder: Path, token: str, *, wait_forever: bool) -> Iterator[None]:
+    """Hold the lease in the bucket while its files and those in the folder are synchronized.
+
+    For a folder outside mirrors, do nothing.
+    """
+    mirror = remote.find_mirror_of(folder)
+    if mirror is None:
+        yield
+        return
+    lease = mirror.make_lease(folder, {"host": HOST, "pid": os.getpid(), "token": token})
+    lease.acquire(STALE_SECONDS, wait_forever=wait_forever)
+    stop = threading.Event()
+    threads = [
+        threading.Thread(target=_run_remote_heartbeat, args=(folder, lease, stop), daemon=True),
+        threading.Thread(target=_run_uploads, args=(folder, mirror, stop), daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        with mirror.synchronize(folder, lease):
+            try:
+                yield
+            finally:
+                stop.set()
+                threads[1].join()
+    except remote.TakenOver as error:
+        _exit_taken_over(folder, str(error))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        lease.release()
+
+
+def upload_results(root: Path) -> None:
+    """Upload the results that a mirror has and its bucket lacks, because an earlier upload failed."""
+    mirror = remote.find_mirror(root)
+    for folder in mirror.list_pending_uploads() if mirror else ():
+        with suppress(OSError), hold_lease(folder, timeout_seconds=1.0):
+            pass  # if this fails, a later command tries again
+
+
 def is_held_on_other_host(folder: Path) -> bool:
     """Whether another host seems to train the run; for observers."""
+    if (mirror := remote.find_mirror_of(folder)) and mirror.is_recently_held(folder, OBSERVER_STALE_SECONDS):
+        return True
     owner = read_json_object(folder / "owner.json")
     heartbeat = owner.get("time")
     return (
@@ -118,9 +169,28 @@ def _exit_if_taken_over(path: Path, token: str, temporary: Path | None = None) -
         return
     if temporary is not None:
         temporary.unlink(missing_ok=True)
+    _exit_taken_over(path.parent, new_owner)
+
+
+def _exit_taken_over(folder: Path, new_owner: str) -> NoReturn:
     with suppress(OSError):
-        print(f"{path.parent.name}: taken over by {new_owner}", file=sys.stderr, flush=True)
+        print(f"{folder.name}: taken over by {new_owner}", file=sys.stderr, flush=True)
     os._exit(TAKEN_OVER_EXIT_CODE)
+
+
+def _run_remote_heartbeat(folder: Path, lease: RemoteLease, stop: threading.Event) -> None:
+    while not stop.wait(HEARTBEAT_SECONDS):
+        with suppress(OSError):  # without a network, the upload at the end reports it
+            if successor := lease.describe_successor():
+                _exit_taken_over(folder, successor)
+            lease.renew()
+
+
+def _run_uploads(folder: Path, mirror: remote.Mirror, stop: threading.Event) -> None:
+    """Upload each saved checkpoint; in a thread of its own, since a heartbeat must not wait for it."""
+    while not stop.wait(HEARTBEAT_SECONDS):
+        with suppress(OSError):
+            mirror.push_checkpoints(folder)
 
 
 def describe_owner(folder: Path) -> str:

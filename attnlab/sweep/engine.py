@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,11 +20,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import InvalidConfig, escape_unprintable
 from attnlab.report.schema import TimingResult
-from attnlab.store import config_groups, fingerprint, run_directories
+from attnlab.store import config_groups, fingerprint, remote, run_directories
 from attnlab.store.config_groups import WorkLimits
 from attnlab.store.guards import preregistrations, run_references
 from attnlab.store.guards.preregistrations import Preregistration
-from attnlab.store.lease import describe_owner, hold_lease
+from attnlab.store.lease import describe_owner, hold_lease, upload_results
+from attnlab.store.remote_files import is_url
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep import noise_grid, reporting, wandb_report
 from attnlab.sweep.arm_timing import measure_arm_times
@@ -57,6 +59,11 @@ def run_sweep(overrides: Sequence[str], config: DictConfig, loader: Any, launche
     """
     validate_sweep_config(config)
     settings = _convert_to_dict(config.get("sweep"))
+    if is_url(config.paths.runs) and not hasattr(launcher, "validate_runs"):
+        raise InvalidConfig(
+            f"paths.runs={config.paths.runs} works only with runs of this machine: remove hydra/launcher, "
+            "and start `python -m attnlab work` on each machine"
+        )
     sweep = _Sweep(
         overrides=list(overrides),
         command_line=sys.argv[1:],
@@ -64,7 +71,9 @@ def run_sweep(overrides: Sequence[str], config: DictConfig, loader: Any, launche
         launcher=launcher,
         settings=settings,
         logger=_convert_to_dict(config.get("logger")),
-        root=Path(config.paths.runs),
+        root=remote.open_store(
+            config.paths.runs, config.paths.get("cache"), writable=not settings.get("show")
+        ),
         reports=Path(config.paths.reports),
         cache=Path(config.paths.cache) if "cache" in config.paths else None,
         context=_start_fork_server(config, settings),
@@ -210,7 +219,8 @@ class _Sweep:
         try:
             with hold_lease(folder.path, timeout_seconds=1.0):
                 pages = [self.reports / plan.title / "report.json" for plan in plans]
-                reporter = folder.load_reporter(results) if all(map(Path.exists, pages)) else None
+                has_pages = remote.find_mirror(self.root) is not None or all(map(Path.exists, pages))
+                reporter = folder.load_reporter(results) if has_pages else None
                 if reporter is None:
                     self.write_reports(plans, [], self.time_plans(plans), publish=True)
                     folder.mark_reported(results)
@@ -411,6 +421,7 @@ class _Sweep:
 
     def launch_runs(self, to_launch: Sequence[RunConfig], plans: Sequence[Plan]) -> int:
         """Launch the runs; return 1 if the launcher itself failed."""
+        upload_results(self.root)
         if to_launch:
             count_work = partial(work_left.load_work_left, plans, self.root, self.settings)
             self.progress.start_stage(count_work, [self.root / run.id for run in to_launch])
@@ -418,9 +429,12 @@ class _Sweep:
             run.id: plan.experiment.name for plan in plans[::-1] if plan.experiment for run in plan.all_runs
         }
         user_targets = submission.list_user_targets([run for plan in plans for run in plan.all_runs])
-        return submission.launch_with_retries(
+        status = submission.launch_with_retries(
             to_launch, self.root, names, self.launcher, self.settings, user_targets
         )
+        with suppress(OSError):  # without a network, the report has the runs of this machine
+            remote.refresh(self.root)
+        return status
 
     def time_arms(self, plan: Plan) -> TimingResult | None:
         """Measure the step times of a finished run per arm, while nothing else runs."""
@@ -533,6 +547,7 @@ def _start_fork_server(config: DictConfig, settings: dict[str, Any]) -> fork_ser
     late_imports += (
         logger_notes.WANDB_IMPORTS if wandb_report.is_wandb_enabled(values.get("logger") or {}) else []
     )
+    late_imports += ["s3fs"] if is_url(config.paths.runs) else []
     return fork_server.make_warm_context(
         get_trainer_name({"sweep": settings}), threads, [*sorted(own_modules), *late_imports]
     )

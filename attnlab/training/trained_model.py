@@ -25,9 +25,10 @@ from attnlab.model.build import build_model, instantiate_config
 from attnlab.model.finite_weights import require_finite
 from attnlab.model.huggingface.shards import read_json_mapping, read_utf8
 from attnlab.model.transformer import LearnedPositions, Transformer
-from attnlab.store import run_directories
+from attnlab.store import remote, run_directories
 from attnlab.store.guards import digests, trust
 from attnlab.store.guards.inputs import reject_special_files
+from attnlab.store.remote_files import is_url
 from attnlab.store.run_schema import RunConfig, RunEstimate, RunResult
 
 _RETRAIN_HINT = "train the run again, with sweep.retry_failed=true"
@@ -57,13 +58,14 @@ def load_model(path: str | Path) -> Transformer:
     """Load the trained model of a finished run, in evaluation mode, on the CPU.
 
     Args:
-        path: a run's folder, as in runs/ID; a unique prefix of the id is enough.
+        path: a run's folder, as in runs/ID or s3://bucket/prefix/ID; a unique prefix of the id is enough.
 
     Raises:
         InvalidConfig: there is no such run, it has no trained model, or one of its files is damaged or names
             an object that is not trusted.
     """
-    folder = Path(path)
+    store, _, name = str(path).rpartition("/")
+    folder = remote.open_store(store, None, writable=False) / name if is_url(str(path)) else Path(path)
     if not (folder / "spec.json").is_file():
         folder = find_run_folder(folder.parent, folder.name)
     reject_special_files("run", folder, recursive=True)

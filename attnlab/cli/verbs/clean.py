@@ -23,6 +23,7 @@ from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.store import run_directories
 from attnlab.store.atomic_files import parse_json
 from attnlab.store.guards import ownership, run_references
+from attnlab.store.remote_files import is_url
 from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.status.states import is_locked
 
@@ -31,7 +32,12 @@ _RUN_ID_PATTERN = re.compile(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
 
 def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
     """List, ask and remove; return 1 if a run could not be removed."""
-    root = Path(options.key_values["paths.runs"])
+    runs = options.key_values["paths.runs"]
+    if is_url(runs):
+        raise InvalidConfig(
+            f"paths.runs={runs}: clean removes runs of folders only: use the tools of the bucket"
+        )
+    root = Path(runs)
     reports = [Path(folder_name) for folder_name in options.key_values["paths.reports"]]
     ownership.require_store(root)
     for folder in reports:

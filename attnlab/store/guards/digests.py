@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from attnlab.store import remote
 from attnlab.store.run_schema import RunResult
 
 WEIGHTS_FILE = "model.safetensors"
@@ -34,7 +35,8 @@ def find_broken_files(
     """Return file name -> fault, for the files that differ from those the run wrote.
 
     Args:
-        max_bytes: Files larger than this are not checked.
+        max_bytes: Files larger than this are not checked, nor those that only the bucket of a mirror has.
+            With None, these are downloaded.
     """
     faults = {name: _describe_fault(folder / name, result.files.get(name), max_bytes) for name in names}
     return {name: fault for name, fault in faults.items() if fault}
@@ -48,7 +50,9 @@ def _describe_fault(path: Path, expected: str | None, max_bytes: int | None) -> 
             return ""
         return "" if _hash_file(path) == expected else "is truncated or was changed after the run wrote it"
     except (FileNotFoundError, NotADirectoryError):
-        return "is missing"
+        if max_bytes is None and remote.fetch_missing(path):
+            return _describe_fault(path, expected, max_bytes)
+        return "" if max_bytes is not None and remote.find_mirror(path.parent.parent) else "is missing"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from attnlab.errors import InvalidConfig
-from attnlab.store import fingerprint, run_directories
+from attnlab.store import fingerprint, remote, run_directories
 from attnlab.store.atomic_files import CHECKPOINT_NAMES, TRUNK_CHECKPOINT, read_json_object, write_json
 from attnlab.store.guards.digests import RUN_FILES
-from attnlab.store.lease import is_held_on_other_host
+from attnlab.store.lease import hold_lease, is_held_on_other_host
 from attnlab.store.run_schema import RunConfig
 
 MARK_FILE = ".attnlab"
@@ -73,9 +73,17 @@ def is_store(root: Path) -> bool:
 
 @contextmanager
 def lock_store(root: Path) -> Iterator[None]:
-    """Lock the whole store, for commands that add references to runs or remove runs."""
+    """Lock the whole store, for commands that add references to runs, preregister, join or remove runs.
+
+    For a mirror, the files that hosts share are up to date within, and uploaded at the end.
+    """
     with FileLock(root / LOCK_FILE):
-        yield
+        if remote.find_mirror(root) is None:
+            yield
+            return
+        (root / WORK_FOLDER).mkdir(exist_ok=True)
+        with hold_lease(root / WORK_FOLDER):
+            yield
 
 
 def require_store(root: Path) -> None:

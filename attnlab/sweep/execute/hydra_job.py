@@ -12,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import InvalidConfig, escape_unprintable
-from attnlab.store import config_groups, fingerprint, run_directories
+from attnlab.store import config_groups, fingerprint, remote, run_directories
 from attnlab.store.guards import inputs, run_references, trust
 from attnlab.store.run_schema import RunConfig, RunEstimate, RunResult, Use
 from attnlab.sweep.execute import logger_sync, worker
@@ -75,7 +75,7 @@ def _prepare_run(config: DictConfig) -> tuple[Path, Path]:
     estimate = RunEstimate.model_validate({"device_kind": "cpu", **load_trainer(name).check(resolved)})
     use = Use(arm="run", axes=extract_axes(HydraConfig.get().runtime.choices))
     run = make_run_config(resolved, estimate, fingerprint.hash_run_source(resolved, name), use)
-    root = Path(config.paths.runs)
+    root = remote.open_store(config.paths.runs, config.paths.get("cache"), writable=True)
     run_directories.require_writable_folder(root)
     ids = [run.id, *([str(resolved["parent"])] if resolved.get("parent") else [])]
     [reference_file] = run_references.write_references(

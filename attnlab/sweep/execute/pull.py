@@ -9,12 +9,13 @@ import os
 import random
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from attnlab.store import lease, run_directories
+from attnlab.store import lease, remote, run_directories
 from attnlab.store.atomic_files import read_json_object
 from attnlab.store.config_groups import WorkLimits
 from attnlab.store.run_schema import RunConfig, RunResult
@@ -90,6 +91,8 @@ class PullLauncher(Pool):
         limit = self.limits.max_runs
         if now < self._next_scan or (limit is not None and self.n_taken + len(running) >= limit):
             return None
+        with suppress(OSError):  # the next search sees what this one missed
+            remote.refresh(self.work_folder.root, remote.REFRESH_SECONDS)
         for folder in [*pending]:
             record = run_directories.load_run_result(folder)
             if self._has_ended(folder, record):
@@ -154,7 +157,8 @@ class PullLauncher(Pool):
         """Whether another process seems to hold the run: by its lock here, by its heartbeat elsewhere."""
         owner = read_json_object(folder / "owner.json")
         if not owner:
-            return False
+            mirror = remote.find_mirror(folder.parent)
+            return mirror is not None and mirror.is_held(folder, lease.STALE_SECONDS)
         if owner.get("host") == lease.HOST:
             try:
                 with FileLock(folder / "lock", timeout=0):
@@ -185,6 +189,6 @@ class PullLauncher(Pool):
         self._faults.record_lost_runs(lease.HOST)
         raise WorkerStopped(
             f"{lease.HOST} is in quarantine for this sweep: {reason}: repair the host, then remove "
-            f"{self.work_folder.quarantine_file}",
+            f"{remote.describe_path(self.work_folder.quarantine_file, self.work_folder.root)}",
             status=1,
         )

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from attnlab.errors import InvalidConfig
-from attnlab.store import fingerprint, lease
+from attnlab.store import fingerprint, lease, remote
 from attnlab.store.atomic_files import read_json, replace_atomically, write_json
 from attnlab.store.guards import ownership
 from attnlab.store.run_schema import FrozenModel
@@ -165,8 +165,9 @@ class WorkFolder:
         with ownership.lock_store(self.root):
             for file, stored in _load_plans(self.root, self.plan.title):
                 if stored.digest != self.plan.digest and stored.reported is None:
+                    place = remote.describe_path(file, self.root)
                     raise InvalidConfig(
-                        f"{file} was started on {stored.host} with another plan: "
+                        f"{place} was started on {stored.host} with another plan: "
                         f"{self.plan.describe_difference(stored)}: use the same code and packages, or remove "
                         "that file to start over"
                     )
@@ -178,7 +179,7 @@ class WorkFolder:
             reason = quarantine.get("reason") if isinstance(quarantine, dict) else None
             raise InvalidConfig(
                 f"{lease.HOST} is in quarantine for this sweep ({reason}): once the host is repaired, remove "
-                f"{self.quarantine_file}"
+                f"{remote.describe_path(self.quarantine_file, self.root)}"
             )
 
     def write_state(self, device: str, slots: int, runs: Sequence[str]) -> None:
@@ -188,11 +189,14 @@ class WorkFolder:
         )
         with suppress(OSError), replace_atomically(self._state_file, sync=False) as temporary:
             temporary.write_text(state.model_dump_json(), encoding="utf-8")
+        with suppress(OSError):
+            remote.push_file(self._state_file, self.root)
 
     def remove_state(self) -> None:
         """Remove the heartbeat of this worker, which leaves."""
         with suppress(OSError):
             self._state_file.unlink(missing_ok=True)
+            remote.remove_file(self._state_file, self.root)
 
     def quarantine_host(self, reason: str) -> None:
         """Bar this host from the sweep until a person removes the file."""
@@ -200,6 +204,7 @@ class WorkFolder:
             self.quarantine_file,
             {"host": lease.HOST, "pid": os.getpid(), "time": ownership.get_timestamp(), "reason": reason},
         )
+        remote.push_file(self.quarantine_file, self.root)
 
     def load_reporter(self, results: str) -> str | None:
         """Return the host and process that wrote the report of these results; None if none did."""

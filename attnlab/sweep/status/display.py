@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from attnlab.errors import InvalidConfig, escape_unprintable, format_suggestions
-from attnlab.store import config_groups
+from attnlab.store import config_groups, remote
 from attnlab.sweep.execute.progress import WorkLeft, format_duration
 from attnlab.sweep.execute.work_folder import describe_workers, get_title, load_workers
 from attnlab.sweep.plan.compute_calibration.compute_calibration import describe_calibration
@@ -80,6 +81,8 @@ def show_plans(
 
 def _has_unfinished_runs(plans: Sequence[Plan], root: Path) -> bool:
     """Return whether a required run has not ended; runs of untuned arms are not known yet."""
+    with suppress(OSError):  # `watch` goes on without a network
+        remote.refresh(root, remote.REFRESH_SECONDS)
     for plan in plans:
         known_ids = {run.id for run in plan.all_runs if run.arm not in plan.untuned_arms}
         if any(

@@ -104,7 +104,7 @@ def is_locked(folder: Path) -> bool:
     The check takes the lock for a moment, so every process that acquires it must wait for a moment.
     """
     if not (folder / "lock").exists():
-        return False
+        return is_held_on_other_host(folder)
     try:
         with FileLock(folder / "lock", timeout=0):
             return is_held_on_other_host(folder)
