@@ -38,7 +38,7 @@ WITHOUT_REFERENCE = {
     "local_global_ratio",
     *("gated_memories", "mixers_by_task"),
     *("mha_to_mla", "llama_parts"),
-    *("flip_flop_positions", "hyper_connections"),
+    "hyper_connections",
 }
 
 
