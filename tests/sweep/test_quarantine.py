@@ -3,7 +3,7 @@
 import pytest
 
 from attnlab.store import run_directories
-from attnlab.store.run_schema import RunConfig, Use
+from attnlab.store.run_schema import RunConfig, RunResult, Use
 from attnlab.sweep.execute.quarantine import MAX_FAULTS, HostFaults
 
 
@@ -48,3 +48,19 @@ def test_failures_after_the_first_step_count_for_nothing(runs):
         (folder / "progress.json").write_text('{"step": 1, "time": 2.0}')
         fail(faults, folder, spec)
     assert faults.explain_quarantine(runs) is None
+
+
+def test_failures_of_runs_that_succeed_elsewhere_are_those_of_the_host(runs):
+    faults = HostFaults()
+    for folder, spec in [*runs.items()][:MAX_FAULTS]:
+        (folder / "progress.json").write_text('{"step": 1, "time": 2.0}')
+        fail(faults, folder, spec)
+        assert faults.explain_quarantine(runs) is None
+    for folder, spec in [*runs.items()][:MAX_FAULTS]:
+        done = RunResult(
+            id=spec.id, status="done", seed=spec.seed, config=spec.config, metrics={"val/loss": 1.0}
+        )
+        run_directories.write_run_result(folder, done)
+    assert faults.explain_quarantine(runs) is not None
+    faults.record_lost_runs("node7")
+    assert all(run_directories.is_done(folder) for folder in [*runs][:MAX_FAULTS])
