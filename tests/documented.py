@@ -35,6 +35,7 @@ OTHER_PROGRAMS = {
     "python -m venv": "makes an environment; .ci/run does",
     "python -m pip": "installs from a network; .ci/run does",
     "cd": "enters the clone",
+    "export": "sets credentials",
     ".": "enters the environment",
 }
 # Commands with a word that starts so are composed and planned, not started -> what they need.
@@ -52,6 +53,7 @@ REQUIREMENTS = {
 }
 # Commands that are only parsed, since other tests run them at their smallest setting.
 PARSED_ONLY = {"bench": "minutes; tests/cli/test_bench.py measures every subject with size=debug"}
+BUCKET = "s3://"  # a word of commands that are only parsed, too: tests/sweep/test_work_bucket.py has one
 SEED = 400  # the first one of gqa_vs_mha
 ONE_CORPUS = {  # settings of an experiment: one seed, one corpus, no tuning or calibration
     "seed": SEED,
@@ -247,7 +249,7 @@ def classify(command: Command) -> str:
         return "run"
     if find_need(command):
         return "planned"
-    if verb in PARSED_ONLY:
+    if verb in PARSED_ONLY or any(BUCKET in word for word in words):
         return "parsed"
     if verb == "judge" and any(word.endswith(".csv") for word in words):
         return "run"
