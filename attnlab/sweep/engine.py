@@ -59,7 +59,7 @@ def run_sweep(overrides: Sequence[str], config: DictConfig, loader: Any, launche
     """
     validate_sweep_config(config)
     settings = _convert_to_dict(config.get("sweep"))
-    if is_url(config.paths.runs) and not hasattr(launcher, "validate_runs"):
+    if is_url(config.paths.runs) and not getattr(launcher, "trains_here", False):
         raise InvalidConfig(
             f"paths.runs={config.paths.runs} works only with runs of this machine: remove hydra/launcher, "
             "and start `python -m attnlab work` on each machine"

@@ -75,6 +75,7 @@ class BaseStoredRunLauncher(Launcher):
     options_schema: Any  # dataclass of the options
     required_library: str | None = None  # module that `pip_extra` installs
     pip_extra: str | None = None
+    trains_here = False  # True if all runs train on this machine and share its mirror of a bucket
 
     def __init__(self, **options: Any) -> None:
         self.options = {
@@ -133,6 +134,7 @@ def _validate_repeatable(settings: dict[str, Any]) -> None:
 
 class PoolLauncher(BaseStoredRunLauncher):
     options_schema = PoolLauncherConf
+    trains_here = True
 
     def validate_runs(self, runs: "Sequence[RunConfig]", settings: dict[str, Any]) -> None:
         """Check the runs against this machine before anything is written.
