@@ -33,15 +33,16 @@ from attnlab.store.remote_lease import LEASE_FOLDER, RemoteLease, read_newest_ge
 
 MIRROR_FILE = ".mirror.json"  # in a mirror: its URL and id
 INDEX_FILE = ".index.json"  # file name -> version in the bucket, and time and size of the local file
-STORE_MARK = ".attnlab"
-SHARED_FOLDER = "work"  # attnlab/sweep/execute/work_folder.py
-PREREGISTRATION_LOG = "declarations.jsonl"
+MARK_FILE = ".attnlab"
+STORE_KIND = "a store of attnlab's runs"
+WORK_FOLDER = "work"  # attnlab/sweep/execute/work_folder.py
+PREREGISTRATION_LOG = "declarations.jsonl"  # attnlab/store/guards/preregistrations.py
+RUN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")
+WEIGHTS_FILE = "model.safetensors"
 REFRESH_SECONDS = 3.0  # between two listings of the bucket while a worker searches for runs
-_RUN_ID = re.compile(r"[0-9a-f]{16}")
-_WEIGHTS_FILE = "model.safetensors"
 _PLOTTED_FILES = ("curves.parquet", "attention.npz", "vocabulary.json")
 _CHECKPOINTS = (CHECKPOINT_NAMES[0], TRUNK_CHECKPOINT)
-_UPLOADED_FILES = ("spec.json", "log.txt", _WEIGHTS_FILE, *_PLOTTED_FILES, *_CHECKPOINTS)  # before run.json
+_UPLOADED_FILES = ("spec.json", "log.txt", WEIGHTS_FILE, *_PLOTTED_FILES, *_CHECKPOINTS)  # before run.json
 
 Index = dict[str, list[Any]]
 
@@ -138,12 +139,12 @@ class Mirror:
         Raises:
             InvalidConfig: it does not, so that two processes could hold one lease.
         """
-        content = json.dumps({"what": "a store of attnlab's runs", "id": uuid.uuid4().hex}).encode()
+        content = json.dumps({"what": STORE_KIND, "id": uuid.uuid4().hex}).encode()
         for _ in range(2):
             try:
-                self.files.create(STORE_MARK, content)
+                self.files.create(MARK_FILE, content)
             except FileExistsError:
-                self._download(self.root, STORE_MARK)
+                self._download(self.root, MARK_FILE)
                 return
         raise InvalidConfig(
             f"paths.runs={self.files.url}: the server ignores If-None-Match, so two workers could train one "
@@ -178,11 +179,11 @@ class Mirror:
         leases: dict[str, dict[str, RemoteObject]] = {}
         for name, entry in objects.items():
             first, _, rest = name.partition("/")
-            if _RUN_ID.fullmatch(first) and rest.startswith(f"{LEASE_FOLDER}/"):
+            if RUN_ID_PATTERN.fullmatch(first) and rest.startswith(f"{LEASE_FOLDER}/"):
                 leases.setdefault(first, {})[rest.removeprefix(f"{LEASE_FOLDER}/")] = entry
-            elif _RUN_ID.fullmatch(first):
+            elif RUN_ID_PATTERN.fullmatch(first):
                 by_run.setdefault(first, {})[rest] = entry
-            elif name == PREREGISTRATION_LOG or (first == SHARED_FOLDER and f"/{LEASE_FOLDER}/" not in name):
+            elif name == PREREGISTRATION_LOG or (first == WORK_FOLDER and f"/{LEASE_FOLDER}/" not in name):
                 shared[name] = entry
         self._note_leases(leases)
         for id, run_objects in by_run.items():
@@ -195,7 +196,7 @@ class Mirror:
     @contextmanager
     def synchronize(self, folder: Path, lease: RemoteLease) -> Iterator[None]:
         """Bring a leased folder up to date at the start, and upload the changes at the end."""
-        if _RUN_ID.fullmatch(folder.name):
+        if RUN_ID_PATTERN.fullmatch(folder.name):
             self._pull_run(folder)
             try:
                 yield
@@ -206,12 +207,12 @@ class Mirror:
             try:
                 yield
             finally:
-                plans = (self.root / SHARED_FOLDER).glob("[!.]*~*.json")
+                plans = (self.root / WORK_FOLDER).glob("[!.]*~*.json")
                 self.push_shared([self.root / PREREGISTRATION_LOG, *plans])
 
     def push_checkpoints(self, folder: Path) -> None:
         """Upload the checkpoints of a run that changed."""
-        if _RUN_ID.fullmatch(folder.name):
+        if RUN_ID_PATTERN.fullmatch(folder.name):
             self._upload_changed(folder, _CHECKPOINTS)
 
     def push_shared(self, paths: Iterable[Path]) -> None:
@@ -319,10 +320,10 @@ class Mirror:
         ]
         for name in names:
             if name in objects and objects[name].version != index.get(name, [None])[0]:
-                if name == "run.json" and _WEIGHTS_FILE in index:  # the weights of an earlier result
-                    weights = objects.get(_WEIGHTS_FILE)
-                    if weights is None or weights.version != index[_WEIGHTS_FILE][0]:
-                        lost.append(_WEIGHTS_FILE)
+                if name == "run.json" and WEIGHTS_FILE in index:  # the weights of an earlier result
+                    weights = objects.get(WEIGHTS_FILE)
+                    if weights is None or weights.version != index[WEIGHTS_FILE][0]:
+                        lost.append(WEIGHTS_FILE)
                 with suppress(FileNotFoundError):  # removed since the listing
                     self._download(folder, name)
                     changes[name] = [objects[name].version, *_stat(folder / name)]

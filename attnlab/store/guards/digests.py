@@ -14,7 +14,7 @@ from typing import Any
 from attnlab.store import remote
 from attnlab.store.run_schema import RunResult
 
-WEIGHTS_FILE = "model.safetensors"
+WEIGHTS_FILE = remote.WEIGHTS_FILE
 CURVES_FILE = "curves.parquet"
 MAPS_FILE = "attention.npz"
 VOCABULARY_FILE = "vocabulary.json"

@@ -23,16 +23,16 @@ from attnlab.store.guards.digests import RUN_FILES
 from attnlab.store.lease import hold_lease, is_held_on_other_host
 from attnlab.store.run_schema import RunConfig
 
-MARK_FILE = ".attnlab"
+MARK_FILE = remote.MARK_FILE
 LOCK_FILE = ".attnlab.lock"
-STORE_KIND = "a store of attnlab's runs"
+STORE_KIND = remote.STORE_KIND
 REMOVAL_FOLDER = ".removing"  # holds runs while they are removed
 REFERENCES_FOLDER = "users"  # attnlab/store/guards/run_references.py
-PREREGISTRATION_LOG = "declarations.jsonl"  # attnlab/store/guards/preregistrations.py
+PREREGISTRATION_LOG = remote.PREREGISTRATION_LOG
 # Folders that a sweep creates in its store.
-WORK_FOLDER = "work"  # attnlab/sweep/execute/work_folder.py
+WORK_FOLDER = remote.WORK_FOLDER
 SWEEP_FOLDERS = ("timing", "wandb", "mlflow", "slurm", "ray", REFERENCES_FOLDER, WORK_FOLDER)
-RUN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")
+RUN_ID_PATTERN = remote.RUN_ID_PATTERN
 
 # Files that a run writes into its folder.
 RUN_FILE_NAMES = (
