@@ -4,8 +4,9 @@ It is a pure function of report.json.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from attnlab import stats
 from attnlab.report.number_format import NONE, append_unit, format_bounds, format_number
 from attnlab.report.schema import (
     ClaimResult,
@@ -25,6 +26,7 @@ from attnlab.report.tables.ranking import (
     average_seeds,
     build_ranking_columns,
     compare_by_seed,
+    compute_ranks,
     get_values_by_seed,
 )
 from attnlab.report.tables.wording import (
@@ -49,7 +51,7 @@ class AnswerArm:
     """An arm with the options that distinguish it, its result over complete pairs, verdict, and costs.
 
     The costs are in the order of the answer's. An arm without a comparable result is not ranked; its verdict
-    has the reason.
+    has the reason. `rank` holds simultaneously for all ranked arms; None where they are fewer than two.
     """
 
     arm: str
@@ -58,6 +60,7 @@ class AnswerArm:
     is_ranked: bool
     verdict: str
     costs: list[float | None]
+    rank: stats.RankInterval | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,11 @@ class Answer:
     def has_seed_column(self) -> bool:
         """Whether arms with a result differ in their number of seeds."""
         return len({row.result.n for row in self.arms if row.result.n}) > 1
+
+    @property
+    def has_rank_column(self) -> bool:
+        """Whether the arms are so many that their ranks are shown."""
+        return len(self.arms) > MANY_ARMS and any(row.rank for row in self.arms)
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,8 @@ def build_answer(report: Report) -> Answer:
     arms = [_build_arm(report, arm, options[arm], effects, panels) for arm in report.experiment.arms]
     sign = -1 if report.experiment.direction == "higher" else 1
     arms.sort(key=lambda row: (not row.is_ranked, sign * (row.result.mean or 0.0) if row.is_ranked else 0.0))
+    ranks = compute_ranks(report, [row.arm for row in arms if row.is_ranked])
+    arms = [replace(row, rank=ranks.get(row.arm)) for row in arms]
     return Answer(
         sentence=_format_answer(report, arms),
         label=effects[0].label if effects else report.experiment.metric,
@@ -115,7 +125,9 @@ def build_arms_table(
     prepared = prepared or build_answer(report)
     effects = get_primary_effects(report)
     ranking_columns = build_ranking_columns(report) if include_rankings else []
-    labels = [("seeds", "")] if prepared.has_seed_column else []
+    has_ranks = prepared.has_rank_column and include_rankings
+    labels = [("rank, 95% CI", "")] if has_ranks else []
+    labels += [("seeds", "")] if prepared.has_seed_column else []
     labels += [(column.label, column.unit) for column in ranking_columns]
     labels += [(cost.label, cost.unit) for cost in prepared.costs]
     rows = []
@@ -130,10 +142,18 @@ def build_arms_table(
         ]
         result = _format_mean_interval(row.result, prepared.digits)
         delta = format_effect(effect) if effect else NONE
+        rank = [format_rank(row.rank)] if has_ranks else []
         seeds = [f"{row.result.n}"] if prepared.has_seed_column else []
-        rows.append([row.arm, result, delta, row.verdict, *seeds, *ranking_cells, *costs])
+        rows.append([row.arm, result, delta, row.verdict, *rank, *seeds, *ranking_cells, *costs])
     header = ["arm", append_unit(prepared.label, prepared.unit), DELTA, "verdict"]
     return [*header, *(append_unit(label, unit) for label, unit in labels)], rows
+
+
+def format_rank(rank: stats.RankInterval | None) -> str:
+    """Format a rank interval: `1 to 9`, or `3` where it is known."""
+    if rank is None:
+        return NONE
+    return f"{rank.low}" if rank.low == rank.high else f"{rank.low} to {rank.high}"
 
 
 def describe_short_training(report: Report) -> str:
@@ -356,7 +376,7 @@ def _format_cost_change(report: Report, arm: str, against: str) -> str:
 
 
 def _format_best_arms(report: Report, arms: Sequence[AnswerArm]) -> str:
-    """Format the best arm with those whose paired 95% interval against it includes 0."""
+    """Format the best arm with those that may be best: their simultaneous rank intervals include 1."""
     ranked = [row for row in arms if row.result.mean is not None and row.is_ranked]
     unranked = [row.arm for row in arms if row.result.mean is not None and not row.is_ranked]
     untrained = [arm for arm in unranked if _find_untrained_note(report, arm)]
@@ -368,25 +388,16 @@ def _format_best_arms(report: Report, arms: Sequence[AnswerArm]) -> str:
         return f"{text[:1].upper()}{text[1:]}"
     effects = [*get_primary_effects(report).values()]
     best, *others = ranked
-    ties = [row.arm for row in others if not _is_distinguishable(effects, row.arm, best.arm, report)]
+    ties = [row.arm for row in others if row.rank is None or row.rank.low == 1]
     listed = [*ties[:MANY_ARMS], *([f"and {len(ties) - MANY_ARMS} more"] if len(ties) > MANY_ARMS else [])]
     value = format_number(best.result.mean, max(row.digits for row in effects), unit=effects[0].unit)
     rest = (
-        f"not distinguishable from it (paired 95% CI includes 0): {', '.join(listed)}"
+        f"the best may also be (simultaneous 95% CIs of ranks): {', '.join(listed)}"
         if ties
-        else "every other arm is distinguishable from it (paired 95% CI excludes 0)"
+        else "every other arm ranks behind it (simultaneous 95% CIs of ranks)"
     )
     line = f"Best of {len(ranked)} arms in {effects[0].label}: {best.arm} ({value})"
     return "; ".join([line, rest, *notes])
-
-
-def _is_distinguishable(effects: Sequence[Effect], arm: str, best: str, report: Report) -> bool:
-    difference = compare_by_seed(effects, arm, best, report.experiment.baseline)
-    return (
-        difference.low is not None
-        and difference.high is not None
-        and not (difference.low <= 0 <= difference.high)
-    )
 
 
 def _format_scope(report: Report, seeds: Collection[int] = (), *, is_over_corpora: bool = False) -> str:

@@ -82,6 +82,7 @@ from attnlab.stats.power import (
     simulate_seeds_to_decide,
     simulate_seeds_to_decide_median,
 )
+from attnlab.stats.rank_intervals import RankInterval, compute_rank_intervals
 from attnlab.stats.sensitivity import (
     PairingGain,
     SignFlipDecision,
@@ -132,6 +133,7 @@ __all__ = [
     "PowerPlan",
     "ProportionDifferences",
     "RankDifferences",
+    "RankInterval",
     "RatioEstimate",
     "SeedsToDecide",
     "SignFlipDecision",
@@ -151,6 +153,7 @@ __all__ = [
     "compute_online_level",
     "compute_power",
     "compute_product_interval",
+    "compute_rank_intervals",
     "compute_ratio_interval",
     "compute_region_p_value",
     "compute_sign_evalue",

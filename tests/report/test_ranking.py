@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from synthetic import World, build_context, build_provenance, write_runs
 
 from attnlab import stats
-from attnlab.report.answer import build_answer, build_arms_table, find_equal_byte_arms
+from attnlab.report.answer import build_answer, build_arms_table, find_equal_byte_arms, format_rank
 from attnlab.report.pages.html import render_html
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import EffectVerdict, Report
@@ -33,10 +34,52 @@ def test_many_arms_get_columns_for_every_metric_and_the_longest_text(many_arms_r
     assert {arm: cell.mean for arm, cell in accuracy.cells.items()} == dict.fromkeys(ARMS, 0.5)
     assert {arm: cell.mean for arm, cell in longest.cells.items()} == dict.fromkeys(ARMS, 4.1)
     header, rows = build_arms_table(many_arms_report)
-    assert header[4:6] == ["val/accuracy (nats)", "loss at 2 times the trained length (nats)"]
+    assert header[5:7] == ["val/accuracy (nats)", "loss at 2 times the trained length (nats)"]
     assert all(len(row) == len(header) for row in rows)
     header_without_rankings, _ = build_arms_table(many_arms_report, include_rankings=False)
     assert "val/accuracy (nats)" not in header_without_rankings, "a slide has no room for them"
+
+
+def test_many_arms_get_simultaneous_intervals_for_their_ranks(
+    many_arms_report: Report, tmp_path: Path
+) -> None:
+    header, rows = build_arms_table(many_arms_report)
+    column = header.index("rank, 95% CI")
+    values_AS = np.array(
+        [[run.metrics["val/loss"] for run in many_arms_report.runs if run.arm == arm] for arm in ARMS],
+        dtype=float,
+    )
+    expected = dict(zip(ARMS, stats.compute_rank_intervals(values_AS), strict=True))
+    assert {row[0]: row[column] for row in rows} == {arm: format_rank(rank) for arm, rank in expected.items()}
+    assert format_rank(expected["mha"]).startswith("1 to")
+    assert expected["arm_8"].low > 1
+    page = render_html(many_arms_report)
+    assert "rank, 95% CI" in page
+    assert f'<td class="num">{format_rank(expected["arm_8"])}</td>' in page
+    few, _ = build_arms_table(make_report(tmp_path, ARMS[:-1]))
+    assert "rank, 95% CI" not in few
+
+
+def test_ranks_use_the_last_complete_interim_analysis(tmp_path: Path) -> None:
+    world = World(
+        effects={"mha": 0.0, "worse": 10.0}, seeds=[0, 1, 2, 3, 4, 5], status={("worse", 5): "missing"}
+    )
+    report = build_report(
+        build_context(world, claims=[], looks=[4, 6]), write_runs(tmp_path, world), None, build_provenance()
+    )
+    assert ranking.compute_ranks(report, ["mha", "worse"])["worse"].low == 2
+    before = report.model_copy(update={"experiment": report.experiment.model_copy(update={"looks": [6]})})
+    assert ranking.compute_ranks(before, ["mha", "worse"])["worse"].low == 1, "no analysis is complete"
+    assert ranking.compute_ranks(report, ["mha"]) == {}
+
+
+def test_arm_with_a_diverged_run_may_have_any_rank(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "worse": 10.0, "wild": 5.0}, status={("wild", 2): "diverged"})
+    report = build_report(
+        build_context(world, claims=[]), write_runs(tmp_path, world), None, build_provenance()
+    )
+    ranks = ranking.compute_ranks(report, ["mha", "wild", "worse"])
+    assert [format_rank(rank) for rank in ranks.values()] == ["1 to 2", "1 to 3", "2 to 3"]
 
 
 def test_few_arms_get_no_additional_columns(tmp_path: Path) -> None:

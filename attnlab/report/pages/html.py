@@ -20,6 +20,7 @@ from attnlab.report.answer import (
     collect_timed_intervals,
     describe_short_training,
     find_equal_byte_arms,
+    format_rank,
     get_primary_effects,
     has_corpora_first,
 )
@@ -91,6 +92,7 @@ def build_environment() -> Environment:
         interval=number_format.render_bounds,
         mark=comparison_figures.classify_budget_cell,
         zip=zip,
+        format_rank=format_rank,
         cut_options=arm_options.cut_options,
         percent=number_format.format_percent,
         interim_analyses=interim_analyses,

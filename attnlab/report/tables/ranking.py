@@ -1,9 +1,11 @@
-"""Additional columns that rank the arms of a page with many: other metrics, and loss beyond the trained
-length.
+"""Ranks of the arms, and additional columns that rank the arms of a page with many: other metrics, and loss
+beyond the trained length.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from attnlab import stats
 from attnlab.report.schema import ConditionCell, Effect, EffectVerdict, PairedMean, Report
@@ -54,6 +56,34 @@ def compare_by_seed(rows: Iterable[Effect], arm: str, other: str, baseline: str)
     effects = list(rows)
     values, other_values = (get_values_by_seed(effects, name, baseline) for name in (arm, other))
     return average_seeds([values[seed] - other_values[seed] for seed in other_values if seed in values])
+
+
+def compute_ranks(report: Report, arms: Sequence[str]) -> dict[str, stats.RankInterval]:
+    """Compute simultaneous 95% intervals for the ranks of arms in the experiment's metric, rank 1 the best.
+
+    They use the seeds of the last interim analysis that all these arms have finished. An arm with a diverged
+    run among them is not shown to be better or worse than any other. Empty for fewer than two arms.
+    """
+    if len(arms) < 2:
+        return {}
+    experiment = report.experiment
+    run_by_arm_seed = {(run.arm, run.seed): run for run in report.runs if run.arm in arms}
+
+    def has_outcomes(seeds: Sequence[int]) -> bool:
+        runs = [run_by_arm_seed.get((arm, seed)) for arm in arms for seed in seeds]
+        return all(run is not None and run.status in ("done", "diverged") for run in runs)
+
+    count, rule = 0, stats.BeforeFirstAnalysis()
+    for analyzed, stopping_rule in stats.list_stopping_rules(experiment.looks, len(experiment.seeds)):
+        if has_outcomes(experiment.seeds[:analyzed]):
+            count, rule = analyzed, stopping_rule
+    values_AS = np.full((len(arms), count), np.nan)
+    for row, arm in enumerate(arms):
+        for column, seed in enumerate(experiment.seeds[:count]):
+            value = run_by_arm_seed[arm, seed].metrics.get(experiment.metric)
+            values_AS[row, column] = np.nan if value is None else value
+    sign = -1 if experiment.direction == "higher" else 1
+    return dict(zip(arms, stats.compute_rank_intervals(sign * values_AS, stopping_rule=rule), strict=True))
 
 
 def build_ranking_columns(report: Report) -> list[RankingColumn]:
