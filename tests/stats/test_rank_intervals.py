@@ -20,7 +20,7 @@ def test_equal_arms_share_all_their_ranks() -> None:
 
 
 def test_pairs_are_tested_at_the_levels_of_holm() -> None:
-    # Three arms have six tests: the largest t is tested at 0.05 / 6, the next at 0.05 / 5, the third at 0.05 / 4.
+    # Three arms have six tests: the largest t is tested at 0.05 / 6, then at 0.05 / 5 and 0.05 / 4.
     steps = np.array([-3.0, -1.0, 1.0, 3.0])
 
     def separate(distance: float) -> list[RankInterval]:
