@@ -73,7 +73,8 @@ def compute_ranks(report: Report, arms: Sequence[str]) -> dict[str, stats.RankIn
         runs = [run_by_arm_seed.get((arm, seed)) for arm in arms for seed in seeds]
         return all(run is not None and run.status in ("done", "diverged") for run in runs)
 
-    count, rule = 0, stats.BeforeFirstAnalysis()
+    count = 0
+    rule: stats.StoppingRule = stats.BeforeFirstAnalysis()
     for analyzed, stopping_rule in stats.list_stopping_rules(experiment.looks, len(experiment.seeds)):
         if has_outcomes(experiment.seeds[:analyzed]):
             count, rule = analyzed, stopping_rule
