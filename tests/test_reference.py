@@ -38,7 +38,6 @@ WITHOUT_REFERENCE = {
     "local_global_ratio",
     *("gated_memories", "mixers_by_task"),
     *("mha_to_mla", "llama_parts"),
-    "hyper_connections",
 }
 
 
