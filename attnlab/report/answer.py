@@ -389,14 +389,15 @@ def _format_best_arms(report: Report, arms: Sequence[AnswerArm]) -> str:
     effects = [*get_primary_effects(report).values()]
     best, *others = ranked
     ties = [row.arm for row in others if row.rank is None or row.rank.low == 1]
-    listed = [*ties[:MANY_ARMS], *([f"and {len(ties) - MANY_ARMS} more"] if len(ties) > MANY_ARMS else [])]
+    rest_count = len(ties) - MANY_ARMS
+    listed = [*ties[:MANY_ARMS], f"and {rest_count} more"] if rest_count > 1 else ties
     value = format_number(best.result.mean, max(row.digits for row in effects), unit=effects[0].unit)
     rest = (
-        f"the best may also be (simultaneous 95% CIs of ranks): {', '.join(listed)}"
+        f"these may also be best (simultaneous 95% CIs of ranks): {', '.join(listed)}"
         if ties
         else "every other arm ranks behind it (simultaneous 95% CIs of ranks)"
     )
-    line = f"Best of {len(ranked)} arms in {effects[0].label}: {best.arm} ({value})"
+    line = f"Best mean of {len(ranked)} arms in {effects[0].label}: {best.arm} ({value})"
     return "; ".join([line, rest, *notes])
 
 

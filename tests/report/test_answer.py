@@ -109,7 +109,9 @@ def test_sentence_gives_the_reason_if_nothing_is_comparable(
     nothing = build_answer(synthetic_reports["nothing"][0]).sentence
     assert nothing.startswith("gqa vs mha: no paired seed of gqa and mha is complete (NO RESULT)")
     bare = make_report(tmp_path / "bare", World(), claims=[])
-    assert build_answer(bare).sentence.startswith("No preregistered claim. Best of 3 arms in val/loss: mha (")
+    assert build_answer(bare).sentence.startswith(
+        "No preregistered claim. Best mean of 3 arms in val/loss: mha ("
+    )
 
 
 def test_arms_are_sorted_best_first_with_the_mean_of_their_pairs(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_untrained_cells_are_marked_by_the_rule_of_experiments_and_never_best(re
     assert report.grid.variance is None
     assert not report.grid.axes[0].effects
     [_, answer, *lines] = format_terminal_lines(report)
-    assert "Best of 2 arms" in answer
+    assert "Best mean of 2 arms" in answer
     assert "UNTRAINED: one lr=0.1, two lr=0.2" in answer
     assert any(text.split()[:3] == ["one", "1.000", "UNTRAINED"] for text in lines)
     assert "UNTRAINED, 2 seeds" in render_html(report)
@@ -217,7 +217,7 @@ def test_no_cell_is_best_if_all_are_untrained(report_grid, blank_charts):
     assert (report.grid.best, report.grid.variance) == (None, None)
     for page in (render_html(report), render_markdown(report), "\n".join(format_terminal_lines(report))):
         assert "(4 of 4 cells UNTRAINED)" in re.sub("<[^>]*>", "", page)
-        assert "Best of" not in page
+        assert "Best mean of" not in page
 
 
 def test_cells_on_other_validation_data_are_not_comparable(report_grid):
