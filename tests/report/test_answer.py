@@ -22,7 +22,7 @@ from attnlab.report.pages.html import render_html
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.summary import EDGE_MARGIN, MAX_ARMS, WIDTH, render_slide
 from attnlab.report.pages.terminal import format_terminal_lines
-from attnlab.report.report_builder import build_report
+from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import Report, load_report
 from attnlab.report.tables import filled_answer
 from attnlab.report.tables.wording import DELTA
@@ -197,7 +197,10 @@ def list_verdicts(folder: Path, steps: int | None = None, **changes: Any) -> lis
         config = run.result.config | changes.get("config", {})
         runs.append(replace_result(run, **changes | {"estimate": shorter, "config": config}))
     report = build_report(build_context(world), runs, None, build_provenance())
-    return [claim.verdict for claim in report.verdict.claims]
+    verdicts = [claim.verdict for claim in report.verdict.claims]
+    statuses = compute_claim_statuses(build_context(world), runs)
+    assert [status.verdict for status in statuses] == verdicts, "`status` shows what the report will"
+    return verdicts
 
 
 def test_untrained_models_decide_counted_claims_only(tmp_path: Path) -> None:

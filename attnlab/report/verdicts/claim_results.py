@@ -86,7 +86,10 @@ def build_claim_statuses(sweep: SweepResults, budget: BudgetCheck) -> list[Claim
             against=claim.against,
             basis=claim_decision.basis.name,
             verdict=decide_claim_verdict(
-                claim_decision.decision.holds, n=claim_decision.decision.n, comparable=is_comparable
+                claim_decision.decision.holds,
+                n=claim_decision.decision.n,
+                comparable=is_comparable,
+                trained=_find_untrained_reason(sweep, claim, claim_decision) is None,
             ),
             interim_analyses=_build_interim_analyses(sweep, claim_decision),
             completed_analyses=len(claim_decision.analyses),
@@ -110,6 +113,12 @@ def build_claim_results(sweep: SweepResults, budget: BudgetCheck, exploratory: b
     ]
 
 
+def _find_untrained_reason(
+    sweep: SweepResults, claim: PreregisteredClaim, claim_decision: ClaimDecision
+) -> str | None:
+    return find_untrained_reason(sweep, claim.arms) if claim_decision.basis.requires_training else None
+
+
 def _build_claim_result(
     sweep: SweepResults,
     budget: BudgetCheck,
@@ -125,9 +134,7 @@ def _build_claim_result(
     decision = claim_decision.decision
     metric = sweep.get_metric(claim.metric)
     reasons = [reason.text for reason in _find_incomparability(sweep, budget, claim)]
-    untrained_reason = (
-        find_untrained_reason(sweep, claim.arms) if claim_decision.basis.requires_training else None
-    )
+    untrained_reason = _find_untrained_reason(sweep, claim, claim_decision)
     verdict = decide_claim_verdict(
         decision.holds, n=decision.n, comparable=not reasons, trained=untrained_reason is None
     )

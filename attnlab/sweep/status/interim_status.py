@@ -168,8 +168,7 @@ def describe_claim_standings(plan: Plan, root: Path) -> list[str]:
 def summarize_claim_standings(plan: Plan, root: Path) -> str:
     """Summarize the claims as in `interim analysis 2 of 6: 1 of 3 claims decided`.
 
-    The result is empty without interim analyses, and before the first one. It gives no verdicts: whether the
-    arms were trained for long enough is known once the report is written.
+    The result is empty without interim analyses, and before the first one.
     """
     standings = load_claim_standings(plan, root) if list_analysis_seeds(plan) else []
     number = max((claim.completed_analyses for claim in standings if claim.basis != "exact"), default=0)
