@@ -35,7 +35,6 @@ WITHOUT_REFERENCE = {
     *("nanogpt_cpu", "makemore_names"),  # they need a text that does not ship
     # preregistered, not run yet
     *("flip_flop_length", "needle_window"),
-    "local_global_ratio",
     *("gated_memories", "mixers_by_task"),
     *("mha_to_mla", "llama_parts"),
 }
