@@ -136,12 +136,12 @@ class ResultFrames(ABC):
     @cached_property
     def curves(self) -> Any:
         """A row per point: arm, seed, tokens, name of the metric, value, and the step where it is known."""
-        return self._to_frame(self._add_axes(self._read_curves()))
+        return self._to_frame(_build_table(map(self._add_axes, self._read_curves())))
 
     @cached_property
     def head_scores(self) -> Any:
         """A row per head and score: arm, seed, layer, head, the score's name, its value."""
-        return self._to_frame(self._add_axes(self._read_head_scores()))
+        return self._to_frame(_build_table(map(self._add_axes, self._read_head_scores())))
 
     def show_maps(self, arm: str, seed: int | None = None) -> NotebookPage:
         """Show the attention explorer of one run in a notebook: of its first seed with maps by default.
@@ -189,12 +189,9 @@ class ResultFrames(ABC):
         weight = (weights[visible].astype("float32") / 255) ** 2
         return self._to_frame(pa.table({"step": np.full(len(weight), map_step), **indices, "weight": weight}))
 
-    def _add_axes(self, rows: Iterable[Row]) -> pa.Table:
-        axes = dict[Any, dict[str, str]]()
-        for run in self._run_rows:
-            axes |= dict.fromkeys((run.id, (run.arm, run.seed)), run.axes)
-        keys = ((row, row.get("id") or (row.get("arm"), row.get("seed"))) for row in rows)
-        return _build_table([row | {"axes": axes.get(key, {})} for row, key in keys])
+    @abstractmethod
+    def _add_axes(self, row: Row) -> Row:
+        """Add the config options of a run to a row about it, as `axes`."""
 
     @property
     @abstractmethod
@@ -202,7 +199,7 @@ class ResultFrames(ABC):
 
     @property
     def _run_dicts(self) -> list[Row]:
-        return [row.to_dict() for row in self._run_rows]
+        return [self._add_axes(row.to_dict()) for row in self._run_rows]
 
     @abstractmethod
     def _read_curves(self) -> Iterator[Row]: ...
@@ -304,6 +301,9 @@ class ReportFrames(ResultFrames):
             _build_table([{key: getattr(row, key) for key in SAMPLE_COLUMNS} for row in rows])
         )
 
+    def _add_axes(self, row: Row) -> Row:
+        return row | {"axes": self.document.axes.get(row["arm"], {})}
+
     @property
     def _run_rows(self) -> Sequence[RunRow]:
         return self.document.runs
@@ -398,6 +398,13 @@ class StoreFrames(ResultFrames):
         ]
 
     @cached_property
+    def _axes_by_id(self) -> dict[str, dict[str, str]]:
+        return {run.id: dict(run.axes) for run, _ in self._stored_runs}
+
+    def _add_axes(self, row: Row) -> Row:
+        return row | {"axes": self._axes_by_id[row["id"]]}
+
+    @cached_property
     def _run_rows(self) -> Sequence[RunRow]:
         return [build_run_row(run) for run, _ in self._stored_runs]
 
@@ -405,8 +412,8 @@ class StoreFrames(ResultFrames):
     def _run_dicts(self) -> list[Row]:
         experiments = (experiment for _, experiment in self._stored_runs)
         return [
-            row.to_dict() | {"experiment": experiment}
-            for row, experiment in zip(self._run_rows, experiments, strict=True)
+            row | {"experiment": experiment}
+            for row, experiment in zip(super()._run_dicts, experiments, strict=True)
         ]
 
     def _read_curves(self) -> Iterator[Row]:

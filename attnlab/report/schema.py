@@ -24,7 +24,7 @@ from attnlab.store.run_schema import (
     convert_validation_error,
 )
 
-REPORT_VERSION: Final = 10
+REPORT_VERSION: Final = 11
 # Proportions of stored reports that predate the field `kind`.
 OLD_PROPORTIONS = ("val/accuracy", "recall", "labels/agreement", "removable/share")
 Number = int | float
@@ -1064,7 +1064,6 @@ class RunRow(FrozenModel):
     arm: str
     seed: int
     id: str
-    axes: dict[str, str]
     status: str
     seconds: float | None
     started: str | None
@@ -1102,7 +1101,7 @@ class CurvesReport(HeadsReport):
 class Report(CurvesReport):
     """Content of report.json."""
 
-    version: Literal[10] = Field(REPORT_VERSION, alias="schema")
+    version: Literal[11] = Field(REPORT_VERSION, alias="schema")
     verdict: VerdictSection
     replication: ReplicationContext | None
     corpora: CorporaSection | None
@@ -1116,6 +1115,7 @@ class Report(CurvesReport):
     text: RunningTextSection | None
     failures: Failures
     config: ConfigDiff
+    axes: dict[str, dict[str, str]]  # option of every config group, by arm
     reproduce: Reproduce
     timing: TimingResult | None
     warnings: list[str]

@@ -31,7 +31,7 @@ def create_report(kind, name, effect, *, seeds, flops, together="heads@steps", v
 
     def run(arm, seed, loss):
         return {
-            "arm": arm, "seed": seed, "id": f"{arm}{seed}", "axes": {}, "status": "done", "seconds": 2.0,
+            "arm": arm, "seed": seed, "id": f"{arm}{seed}", "status": "done", "seconds": 2.0,
             "started": None, "metrics": {"val/loss": loss}, "budget": budget, "memory": {}, "speed": {},
         }  # fmt: skip
 
@@ -66,6 +66,7 @@ def create_report(kind, name, effect, *, seeds, flops, together="heads@steps", v
     )
     return Report.model_validate({
         "schema": REPORT_VERSION,
+        "axes": {"two": {}, "four": {}},
         "replication": {
             "kind": kind, "name": name, "combined_report": together, "rates": None, "ladder": ladder,
         },

@@ -26,7 +26,7 @@ def create_report(*arms: str, status: str = "done") -> HeadsReport:
     """A report of one seed of these arms, without head scores."""
     runs = [
         {
-            "arm": arm, "seed": 0, "id": arm, "status": status, "axes": {}, "seconds": None, "started": None,
+            "arm": arm, "seed": 0, "id": arm, "status": status, "seconds": None, "started": None,
             "metrics": {}, "budget": {}, "memory": {}, "speed": {},
         }
         for arm in arms

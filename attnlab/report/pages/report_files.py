@@ -228,7 +228,10 @@ def format_runs_csv(report: Report) -> str:
     fixed = ["arm", "seed", "id", "status", "seconds"]
     groups = ("axes", "metrics", "budget", "memory", "speed", "heads")
     heads = _summarize_head_scores(report)
-    runs = [run.to_dict() | {"heads": heads.get((run.arm, run.seed), {})} for run in report.runs]
+    runs = [
+        run.to_dict() | {"axes": report.axes[run.arm], "heads": heads.get((run.arm, run.seed), {})}
+        for run in report.runs
+    ]
     names = [
         f"{group}.{key}" for group in groups for key in sorted({key for run in runs for key in run[group]})
     ]
