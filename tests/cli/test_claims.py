@@ -8,7 +8,7 @@ import pytest
 from attnlab.cli.commands import parse_verb_line
 from attnlab.cli.verbs import claims
 from attnlab.errors import InvalidConfig
-from attnlab.report.schema import ReplicationContext, Report, Verdict, load_report
+from attnlab.report.schema import REPORT_VERSION, ReplicationContext, Report, Verdict, load_report
 from attnlab.store.experiment_schema import RELATIONS
 from attnlab.store.run_schema import Budget
 
@@ -220,7 +220,7 @@ def test_reference_of_another_schema_version_is_an_error(tmp_path):
     report_file = tmp_path / "reference" / "two" / "report.json"
     report_file.write_text(json.dumps(json.loads(report_file.read_text()) | {"schema": 8}))
     runs = FakeRunner(one=claim())
-    with pytest.raises(ValueError, match=r"two/report\.json: has schema 8, this version reads 10"):
+    with pytest.raises(ValueError, match=rf"two/report\.json: has schema 8, this version reads {REPORT_VERSION}"):
         rerun_claims(runs, tmp_path / "reference")
     assert not runs.calls
 
