@@ -220,7 +220,8 @@ def test_reference_of_another_schema_version_is_an_error(tmp_path):
     report_file = tmp_path / "reference" / "two" / "report.json"
     report_file.write_text(json.dumps(json.loads(report_file.read_text()) | {"schema": 8}))
     runs = FakeRunner(one=claim())
-    with pytest.raises(ValueError, match=rf"two/report\.json: has schema 8, this version reads {REPORT_VERSION}"):
+    message = rf"two/report\.json: has schema 8, this version reads {REPORT_VERSION}"
+    with pytest.raises(ValueError, match=message):
         rerun_claims(runs, tmp_path / "reference")
     assert not runs.calls
 
