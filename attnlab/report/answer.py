@@ -388,16 +388,19 @@ def _format_best_arms(report: Report, arms: Sequence[AnswerArm]) -> str:
         return f"{text[:1].upper()}{text[1:]}"
     effects = [*get_primary_effects(report).values()]
     best, *others = ranked
-    ties = [row.arm for row in others if row.rank is None or row.rank.low == 1]
-    rest_count = len(ties) - MANY_ARMS
-    listed = [*ties[:MANY_ARMS], f"and {rest_count} more"] if rest_count > 1 else ties
     value = format_number(best.result.mean, max(row.digits for row in effects), unit=effects[0].unit)
+    line = f"Best mean of {len(ranked)} arms in {effects[0].label}: {best.arm} ({value})"
+    if best.rank is None:
+        return "; ".join([line, *notes])
+    candidates = [row.arm for row in others if row.rank and row.rank.low == 1]
+    rest_count = len(candidates) - MANY_ARMS
+    listed = [*candidates[:MANY_ARMS], f"and {rest_count} more"] if rest_count > 1 else candidates
+    may_be_best = "may also be best" if best.rank.low == 1 else "may be best"
     rest = (
-        f"these may also be best (simultaneous 95% CIs of ranks): {', '.join(listed)}"
-        if ties
+        f"these {may_be_best} (simultaneous 95% CIs of ranks): {', '.join(listed)}"
+        if candidates
         else "every other arm ranks behind it (simultaneous 95% CIs of ranks)"
     )
-    line = f"Best mean of {len(ranked)} arms in {effects[0].label}: {best.arm} ({value})"
     return "; ".join([line, rest, *notes])
 
 

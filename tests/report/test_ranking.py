@@ -69,7 +69,14 @@ def test_ranks_use_the_last_complete_interim_analysis(tmp_path: Path) -> None:
     )
     assert ranking.compute_ranks(report, ["mha", "worse"])["worse"].low == 2
     before = report.model_copy(update={"experiment": report.experiment.model_copy(update={"looks": [6]})})
-    assert ranking.compute_ranks(before, ["mha", "worse"])["worse"].low == 1, "no analysis is complete"
+    assert ranking.compute_ranks(before, ["mha", "worse"]) == {}, "no analysis is complete"
+    assert all(row.rank is None for row in build_answer(before).arms)
+    anytime = report.model_copy(
+        update={"experiment": report.experiment.model_copy(update={"looks": "anytime"})}
+    )
+    assert ranking.compute_ranks(anytime, ["mha", "worse"])["worse"].low == 2, (
+        "five shared seeds are analyzed"
+    )
     assert ranking.compute_ranks(report, ["mha"]) == {}
 
 

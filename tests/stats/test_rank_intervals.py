@@ -73,20 +73,26 @@ def test_invalid_values_are_rejected(values: np.ndarray) -> None:
         compute_rank_intervals(values)
 
 
-def test_tables_with_a_wrong_rank_are_at_most_five_in_a_hundred() -> None:
-    """Ten arms, four of them equal, of unequal spread and with noise that they share."""
+@pytest.mark.parametrize("analyses", [(8,), (4, 8)])
+def test_tables_with_a_wrong_rank_are_at_most_five_in_a_hundred(analyses: tuple[int, ...]) -> None:
+    """Ten arms, four of them equal, of unequal spread and with noise that they share, at any analysis."""
     rng = np.random.default_rng(1)
     means = np.array([0, 0, 0, 0, 1, 2, 3, 4, 6, 8.0])
     spreads = np.array([1, 3, 1, 0.3, 1, 2, 1, 1, 0.5, 1])
     lowest, highest = zip(*((1 + (means < m).sum(), (means <= m).sum()) for m in means), strict=True)
-    wrong, narrow, tables = 0, 0, 1000
+    wrong, narrow, tables = 0, 0, 500
     for _ in range(tables):
         values = means[:, None] + rng.normal(0, 2, 8) + spreads[:, None] * rng.normal(size=(10, 8))
-        ranks = compute_rank_intervals(values)
+        ranks_by_analysis = [
+            compute_rank_intervals(values[:, :count], stopping_rule=rule)
+            for count, rule in stats.list_stopping_rules(analyses, 8)
+        ]
         wrong += any(
-            row.low > low or row.high < high for row, low, high in zip(ranks, lowest, highest, strict=True)
+            row.low > low or row.high < high
+            for ranks in ranks_by_analysis
+            for row, low, high in zip(ranks, lowest, highest, strict=True)
         )
-        narrow += sum(row.high - row.low < 9 for row in ranks)
+        narrow += sum(row.high - row.low < 9 for row in ranks_by_analysis[-1])
     # equal arms share their ranks, so an interval must contain all of them
     assert wrong / tables < 0.05 + 3 * (0.05 * 0.95 / tables) ** 0.5
-    assert narrow / tables > 7, "most arms are shown to differ from some other"
+    assert narrow / tables > 6, "most arms are shown to differ from some other"

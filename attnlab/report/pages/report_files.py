@@ -229,7 +229,7 @@ def format_runs_csv(report: Report) -> str:
     groups = ("axes", "metrics", "budget", "memory", "speed", "heads")
     heads = _summarize_head_scores(report)
     runs = [
-        run.to_dict() | {"axes": report.axes[run.arm], "heads": heads.get((run.arm, run.seed), {})}
+        run.to_dict() | {"axes": report.axes.get(run.arm, {}), "heads": heads.get((run.arm, run.seed), {})}
         for run in report.runs
     ]
     names = [

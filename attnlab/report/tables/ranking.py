@@ -61,8 +61,9 @@ def compare_by_seed(rows: Iterable[Effect], arm: str, other: str, baseline: str)
 def compute_ranks(report: Report, arms: Sequence[str]) -> dict[str, stats.RankInterval]:
     """Compute simultaneous 95% intervals for the ranks of arms in the experiment's metric, rank 1 the best.
 
-    They use the seeds of the last interim analysis that all these arms have finished. An arm with a diverged
-    run among them is not shown to be better or worse than any other. Empty for fewer than two arms.
+    They use the seeds of the last interim analysis that all these arms have finished; an anytime-valid design
+    is analyzed at all seeds that they share. An arm with a diverged run among them is not shown to be better
+    or worse than any other. Empty for fewer than two arms, and before the first analysis.
     """
     if len(arms) < 2:
         return {}
@@ -73,15 +74,21 @@ def compute_ranks(report: Report, arms: Sequence[str]) -> dict[str, stats.RankIn
         runs = [run_by_arm_seed.get((arm, seed)) for arm in arms for seed in seeds]
         return all(run is not None and run.status in ("done", "diverged") for run in runs)
 
-    count = 0
-    rule: stats.StoppingRule = stats.BeforeFirstAnalysis()
-    for analyzed, stopping_rule in stats.list_stopping_rules(experiment.looks, len(experiment.seeds)):
-        if has_outcomes(experiment.seeds[:analyzed]):
-            count, rule = analyzed, stopping_rule
-    values_AS = np.full((len(arms), count), np.nan)
+    if experiment.looks == "anytime":
+        seeds = [seed for seed in experiment.seeds if has_outcomes([seed])]
+        rule: stats.StoppingRule = stats.AnytimeValid()
+    else:
+        seeds, rule = [], stats.BeforeFirstAnalysis()
+        for count, stopping_rule in stats.list_stopping_rules(experiment.looks, len(experiment.seeds)):
+            if has_outcomes(experiment.seeds[:count]):
+                seeds, rule = experiment.seeds[:count], stopping_rule
+    if not seeds:
+        return {}
+    values_AS = np.full((len(arms), len(seeds)), np.nan)
     for row, arm in enumerate(arms):
-        for column, seed in enumerate(experiment.seeds[:count]):
-            value = run_by_arm_seed[arm, seed].metrics.get(experiment.metric)
+        for column, seed in enumerate(seeds):
+            run = run_by_arm_seed[arm, seed]
+            value = run.metrics.get(experiment.metric) if run.is_done else None
             values_AS[row, column] = np.nan if value is None else value
     sign = -1 if experiment.direction == "higher" else 1
     return dict(zip(arms, stats.compute_rank_intervals(sign * values_AS, stopping_rule=rule), strict=True))
