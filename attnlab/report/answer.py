@@ -51,7 +51,7 @@ class AnswerArm:
     """An arm with the options that distinguish it, its result over complete pairs, verdict, and costs.
 
     The costs are in the order of the answer's. An arm without a comparable result is not ranked; its verdict
-    has the reason. `rank` holds simultaneously for all ranked arms; None where they are fewer than two.
+    has the reason. `rank` holds simultaneously for all ranked arms; None as in `compute_ranks`.
     """
 
     arm: str

@@ -7,11 +7,13 @@ al. 2024, Rev. Econ. Stud. 91:476, with paired t tests). No equal spread of the 
 power: 42 arms have 861 pairs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 
-from attnlab.stats.evidence import is_rounding_error, validate_fraction
+from attnlab.stats.claim_family import adjust_holm_p_values
+from attnlab.stats.evidence import PairedDifferences, validate_fraction
 from attnlab.stats.stopping_rules import FIXED_SAMPLE, StoppingRule
 
 
@@ -38,29 +40,17 @@ def compute_rank_intervals(
     validate_fraction(alpha, "alpha")
     if values_AS.ndim != 2 or np.isinf(values_AS).any():
         raise ValueError(f"values: need arms x seeds, finite or NaN, got {values_AS.tolist()}")
-    is_better_AA = _find_shown_differences(values_AS, alpha, stopping_rule)
     count = len(values_AS)
-    return [
-        RankInterval(1 + int(is_better_AA[:, arm].sum()), count - int(is_better_AA[arm].sum()))
-        for arm in range(count)
-    ]
-
-
-def _find_shown_differences(values_AS: np.ndarray, alpha: float, stopping_rule: StoppingRule) -> np.ndarray:
-    """[arm, other]: whether the mean of `arm` is shown to be lower than that of `other`."""
-    count, seeds = values_AS.shape
-    t_AA = np.full((count, count), -np.inf)
-    for arm in range(count):
-        for other in range(count):
-            differences = values_AS[other] - values_AS[arm]
-            sd = float(differences.std(ddof=1)) if seeds > 1 else np.nan
-            if np.isfinite(sd) and not is_rounding_error(sd, differences.tolist()):
-                t_AA[arm, other] = differences.mean() * np.sqrt(seeds) / sd
-    is_shown_AA = np.zeros((count, count), dtype=bool)
-    tests = count * (count - 1)
-    largest_first = np.argsort(-t_AA, axis=None, kind="stable")[:tests]
-    for remaining, position in zip(range(tests, 0, -1), largest_first, strict=True):
-        if not t_AA.flat[position] >= stopping_rule.critical_value(seeds, alpha / remaining):
-            break  # Holm: no smaller t is tested; without seeds, the critical value is NaN
-        is_shown_AA.flat[position] = True
-    return is_shown_AA
+    directions, p_values = [], []
+    for arm, other in combinations(range(count), 2):
+        differences = values_AS[other] - values_AS[arm]
+        sample = PairedDifferences([] if np.isnan(differences).any() else differences, stopping_rule)
+        directions += [(arm, other), (other, arm)]
+        p_values += [sample.p_above(0), sample.p_below(0)]
+    intervals = [RankInterval(1, count)] * count
+    adjusted = adjust_holm_p_values([1.0 if p is None else p for p in p_values])
+    for (better, worse), p in zip(directions, adjusted, strict=True):
+        if p <= alpha:
+            intervals[better] = replace(intervals[better], high=intervals[better].high - 1)
+            intervals[worse] = replace(intervals[worse], low=intervals[worse].low + 1)
+    return intervals

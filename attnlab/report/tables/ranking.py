@@ -63,7 +63,7 @@ def compute_ranks(report: Report, arms: Sequence[str]) -> dict[str, stats.RankIn
 
     They use the seeds of the last interim analysis that all these arms have finished; an anytime-valid design
     is analyzed at all seeds that they share. An arm with a diverged run among them is not shown to be better
-    or worse than any other. Empty for fewer than two arms, and before the first analysis.
+    or worse than any other. Empty for fewer than two arms, and before the first analysis is complete.
     """
     if len(arms) < 2:
         return {}
