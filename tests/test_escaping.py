@@ -59,7 +59,7 @@ def test_untrusted_failure_message_is_one_line():
 def test_no_cell_of_runs_csv_is_a_formula(cell, expected_cell):
     run = RunRow(
         arm=cell, seed=0, id="x", status="done", seconds=None, started=None,
-        metrics={"val/loss": -1.5}, budget=Budget(), memory={}, speed={},
+        metrics={"val/loss": -1.5}, budget=Budget(), memory={}, speed={}, head_scores={},
     )  # fmt: skip
     line = format_runs_csv(Report.model_construct(runs=[run], heads=None, axes={cell: {}})).splitlines()[1]
     assert line == f"{expected_cell},0,x,done,,-1.5"

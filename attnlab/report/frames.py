@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnlab.errors import InvalidConfig, format_seeds, format_suggestions
+from attnlab.report.number_format import get_chance_by_arm
 from attnlab.report.pages.explorer import render_explorer
 from attnlab.report.pages.html import render_curves_html
 from attnlab.report.pages.report_files import find_report
@@ -199,7 +200,8 @@ class ResultFrames(ABC):
 
     @property
     def _run_dicts(self) -> list[Row]:
-        return [self._add_axes(row.to_dict()) for row in self._run_rows]
+        rows = [self._add_axes(row.to_dict()) for row in self._run_rows]
+        return [{key: value for key, value in row.items() if key != "head_scores"} for row in rows]
 
     @abstractmethod
     def _read_curves(self) -> Iterator[Row]: ...
@@ -323,9 +325,9 @@ class ReportFrames(ResultFrames):
                 }  # fmt: skip
 
     def _read_head_scores(self) -> Iterator[Row]:
-        for score in self.document.heads.scores if self.document.heads else ():
-            for run in score.runs:
-                yield from _iterate_heads(run.arm, run.seed, score.name, run.values)
+        for run in self.document.runs:
+            for name, values in run.head_scores.items():
+                yield from _iterate_heads(run.arm, run.seed, name, values)
 
     def _list_mapped_runs(self) -> Iterable[tuple[str, int]]:
         return list_archive_runs(self.path / ARCHIVE_NAME)
@@ -338,14 +340,9 @@ class ReportFrames(ResultFrames):
 
     def _read_head_results(self, arm: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         heads = self.document.heads
-        rows = [
-            (score.name, run)
-            for score in (heads.scores if heads else ())
-            for run in score.runs
-            if (run.arm, run.seed) == (arm, seed)
-        ]
-        scores: dict[str, Any] = {name: run.values for name, run in rows}
-        scores["chance"] = {name: run.chance for name, run in rows if run.chance is not None}
+        [run] = [run for run in self.document.runs if (run.arm, run.seed) == (arm, seed)]
+        chance = {score.name: get_chance_by_arm(score).get(arm) for score in (heads.scores if heads else ())}
+        scores = {**run.head_scores, "chance": {name: x for name, x in chance.items() if x is not None}}
         kernels = [row for row in (heads.agreement if heads else ()) if row.arm == arm]
         return scores, {
             "max_abs_eager_fused": kernels[0].max_abs if kernels else None,

@@ -173,7 +173,13 @@ def build_run_row(run: Run, sweep: SweepResults | None = None) -> RunRow:
         budget=Budget(**result.estimate.get_budget()) if result else Budget(),
         memory=result.memory if result else {},
         speed=result.speed if result else {},
+        head_scores={name: _round_scores(table) for name, table in run.head_scores.items()},
     )
+
+
+def _round_scores(table: list[list[float | None]]) -> list[list[float | None]]:
+    """Four digits, far below the noise between runs: these scores are most of a stored report."""
+    return [[None if score is None else round(score, 4) for score in layer] for layer in table]
 
 
 def collect_warnings(

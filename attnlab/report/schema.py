@@ -24,7 +24,7 @@ from attnlab.store.run_schema import (
     convert_validation_error,
 )
 
-REPORT_VERSION: Final = 11
+REPORT_VERSION: Final = 12
 # Proportions of stored reports that predate the field `kind`.
 OLD_PROPORTIONS = ("val/accuracy", "recall", "labels/agreement", "removable/share")
 Number = int | float
@@ -804,15 +804,6 @@ class StepsToThresholdTable(FrozenModel):
     rows: list[StepsToThresholdRow]
 
 
-class RunHeadScore(FrozenModel):
-    """Head scores of one run, [layer][head]."""
-
-    arm: str
-    seed: int
-    values: list[list[float | None]]
-    chance: float | None
-
-
 class ArmHeadScore(FrozenModel):
     """Head scores of one arm, pooled over its seeds."""
 
@@ -829,14 +820,13 @@ class ArmHeadScore(FrozenModel):
 
 
 class HeadScore(FrozenModel):
-    """A score of attention heads."""
+    """A score of attention heads; its values are in the rows of the runs."""
 
     name: str
     label: str
     about: str
     threshold: float | None
     chance: float | None
-    runs: list[RunHeadScore]
     counts: list[ArmHeadScore]
 
 
@@ -1059,7 +1049,7 @@ class TimingResult(FrozenModel):
 
 
 class RunRow(FrozenModel):
-    """A planned run with its metrics and resources."""
+    """A planned run with its metrics, its resources, and the scores of its heads, each [layer][head]."""
 
     arm: str
     seed: int
@@ -1071,6 +1061,7 @@ class RunRow(FrozenModel):
     budget: KnownBudget
     memory: dict[str, Number | None]
     speed: dict[str, Number | None]
+    head_scores: dict[str, list[list[float | None]]]
 
     @property
     def is_done(self) -> bool:
@@ -1101,7 +1092,7 @@ class CurvesReport(HeadsReport):
 class Report(CurvesReport):
     """Content of report.json."""
 
-    version: Literal[11] = Field(REPORT_VERSION, alias="schema")
+    version: Literal[12] = Field(REPORT_VERSION, alias="schema")
     verdict: VerdictSection
     replication: ReplicationContext | None
     corpora: CorporaSection | None

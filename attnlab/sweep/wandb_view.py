@@ -86,6 +86,5 @@ def _list_metric_names(report: Report, group: str) -> list[str]:
 
 def _list_attention_maps(report: Report) -> list[str]:
     """List the names under which runs log their attention maps."""
-    scores = report.heads.scores if report.heads else ()
-    layers = max((len(run.values) for score in scores for run in score.runs), default=0)
+    layers = max((len(table) for run in report.runs for table in run.head_scores.values()), default=0)
     return [f"attention/layer{n}" for n in range(layers)]

@@ -80,15 +80,15 @@ def test_damaged_curves_of_a_report_are_rejected_in_one_line(report, tmp_path):
 
 def test_head_scores_frame_has_every_head(report):
     document, frames, _ = report
-    [first, *_] = document.heads.scores
-    [run, *_] = first.runs
+    [run, *_] = document.runs
+    [(name, table), *_] = run.head_scores.items()
     of_run = frames.head_scores[
         (frames.head_scores.arm == run.arm)
         & (frames.head_scores.seed == run.seed)
-        & (frames.head_scores.name == first.name)
+        & (frames.head_scores.name == name)
     ]
-    assert of_run.value.tolist() == [value for layer in run.values for value in layer]
-    assert of_run["layer"].tolist() == [i for i, layer in enumerate(run.values) for _ in layer]
+    assert of_run.value.tolist() == [value for layer in table for value in layer]
+    assert of_run["layer"].tolist() == [i for i, layer in enumerate(table) for _ in layer]
 
 
 def test_maps_frame_has_the_visible_weights(report, monkeypatch):
@@ -199,8 +199,9 @@ def test_notebook_shows_maps_and_curves_of_a_report(report):
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', source)[1])
     [entry] = data["maps"]
     assert (entry["arm"], entry["seed"]) == ("gqa", 0)
-    [run] = [run for run in document.heads.scores[0].runs if (run.arm, run.seed) == ("gqa", 0)]
-    assert entry["scores"][document.heads.scores[0].name] == run.values
+    [run] = [run for run in document.runs if (run.arm, run.seed) == ("gqa", 0)]
+    assert run.head_scores
+    assert entry["scores"] == run.head_scores
     weights, _ = map_archive.unpack_maps(map_archive.PackedMaps(**{
         name: entry[name] for name in map_archive.PackedMaps.__dataclass_fields__
     }))  # fmt: skip

@@ -62,8 +62,8 @@ def test_every_pattern_rule_can_hold() -> None:
 
 def test_pattern_counts_are_means_over_seeds(synthetic_reports: SyntheticReports) -> None:
     report = synthetic_reports["good"][0]
-    runs = next(score for score in report.heads.scores if score.name == "sink").runs
-    above_threshold = [sum(v > 0.3 for row in run.values for v in row) for run in runs if run.arm == "gqa"]
+    tables = [run.head_scores["sink"] for run in report.runs if run.arm == "gqa"]
+    above_threshold = [sum(v > 0.3 for layer in table for v in layer) for table in tables]
     row = next(row for row in report.heads.patterns if row.name == "sink")
     count = next(count for count in row.counts if count.arm == "gqa")
     assert (count.low, count.high, count.seeds) == (min(above_threshold), max(above_threshold), 5)
@@ -74,8 +74,8 @@ def test_top_heads_have_the_highest_scores_of_all_arms_and_seeds(synthetic_repor
     report = synthetic_reports["good"][0]
     picks = select_page_maps(*synthetic_reports["good"]).picks
     for top in picks.top:
-        score = next(score for score in report.heads.scores if score.name == top.score)
-        all_scores = sorted((v for run in score.runs for row in run.values for v in row), reverse=True)
+        tables = [run.head_scores[top.score] for run in report.runs]
+        all_scores = sorted((v for table in tables for layer in table for v in layer), reverse=True)
         assert [entry.scores[top.score][0][0] for entry in top.heads] == all_scores[:8]
     assert picks.total == 3 * 5 * 8
 

@@ -33,6 +33,7 @@ def create_report(kind, name, effect, *, seeds, flops, together="heads@steps", v
         return {
             "arm": arm, "seed": seed, "id": f"{arm}{seed}", "status": "done", "seconds": 2.0,
             "started": None, "metrics": {"val/loss": loss}, "budget": budget, "memory": {}, "speed": {},
+            "head_scores": {},
         }  # fmt: skip
 
     runs, pairs = [], []

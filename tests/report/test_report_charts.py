@@ -82,10 +82,8 @@ def test_domain_never_has_zero_width(values: list) -> None:
 
 def test_many_heads_become_ranges(synthetic_reports: SyntheticReports) -> None:
     report = synthetic_reports["good"][0]
-    [score, *_] = report.heads.scores
-    repeated = score.model_copy(update={"runs": score.runs * 8})
-    heads = report.heads.model_copy(update={"scores": [repeated]})
-    report = report.model_copy(update={"heads": heads})
+    heads = report.heads.model_copy(update={"scores": report.heads.scores[:1]})
+    report = report.model_copy(update={"heads": heads, "runs": report.runs * 8})
     points = series_figures.build_strip_figures(report)[0].spec["data"]["values"]
     assert len(points) == 3 * 2
     assert all(p["low"] <= p["q1"] <= p["value"] <= p["q3"] <= p["high"] for p in points)

@@ -27,7 +27,7 @@ def create_report(*arms: str, status: str = "done") -> HeadsReport:
     runs = [
         {
             "arm": arm, "seed": 0, "id": arm, "status": status, "seconds": None, "started": None,
-            "metrics": {}, "budget": {}, "memory": {}, "speed": {},
+            "metrics": {}, "budget": {}, "memory": {}, "speed": {}, "head_scores": {},
         }
         for arm in arms
     ]  # fmt: skip

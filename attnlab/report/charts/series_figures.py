@@ -128,8 +128,8 @@ def build_strip_figures(report: HeadsReport) -> list[Figure]:
     for i, score in enumerate(report.heads.scores if report.heads else ()):
         points = [
             {"arm": run.arm, "layer": layer, "value": value}
-            for run in score.runs
-            for layer, row in enumerate(run.values)
+            for run in report.runs
+            for layer, row in enumerate(run.head_scores.get(score.name, ()))
             for value in row
             if value is not None
         ]

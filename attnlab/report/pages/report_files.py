@@ -17,7 +17,7 @@ from attnlab.report.pages.html import list_page_figures, render_html
 from attnlab.report.pages.index import find_report_sources, is_generated_index, render_index
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.summary import render_slide
-from attnlab.report.schema import Report, load_report
+from attnlab.report.schema import Report, RunRow, load_report
 from attnlab.report.tables import map_archive
 from attnlab.report.tables.claim_sources import load_reworded_report
 from attnlab.report.tables.conflicts import Conflict, find_conflicts
@@ -227,9 +227,8 @@ def format_runs_csv(report: Report) -> str:
     """
     fixed = ["arm", "seed", "id", "status", "seconds"]
     groups = ("axes", "metrics", "budget", "memory", "speed", "heads")
-    heads = _summarize_head_scores(report)
     runs = [
-        run.to_dict() | {"axes": report.axes.get(run.arm, {}), "heads": heads.get((run.arm, run.seed), {})}
+        run.to_dict() | {"axes": report.axes.get(run.arm, {}), "heads": _summarize_head_scores(run)}
         for run in report.runs
     ]
     names = [
@@ -245,17 +244,14 @@ def format_runs_csv(report: Report) -> str:
     return buffer.getvalue()
 
 
-def _summarize_head_scores(report: Report) -> dict[tuple[str, int], dict[str, float]]:
-    """(arm, seed) -> the mean and maximum of each head score."""
-    summaries: dict[tuple[str, int], dict[str, float]] = {}
-    for score in report.heads.scores if report.heads else ():
-        for run in score.runs:
-            values = [value for layer in run.values for value in layer if value is not None]
-            if values:
-                summary = summaries.setdefault((run.arm, run.seed), {})
-                summary[f"{score.name}.mean"] = sum(values) / len(values)
-                summary[f"{score.name}.most"] = max(values)
-    return summaries
+def _summarize_head_scores(run: RunRow) -> dict[str, float]:
+    """The mean and maximum of each head score of a run."""
+    summary: dict[str, float] = {}
+    for name, table in run.head_scores.items():
+        if values := [value for layer in table for value in layer if value is not None]:
+            summary[f"{name}.mean"] = sum(values) / len(values)
+            summary[f"{name}.most"] = max(values)
+    return summary
 
 
 def _escape_formula(cell: Any) -> Any:

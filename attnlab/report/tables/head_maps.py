@@ -122,15 +122,12 @@ def select_maps(report: HeadsReport, archive: Mapping[tuple[str, int], RunArrays
 def _collect_mapped_runs(
     report: HeadsReport, archive: Mapping[tuple[str, int], RunArrays]
 ) -> list[MappedRun]:
-    scores: dict[tuple[str, int], ScoreTables] = {}
-    chance: dict[tuple[str, int], dict[str, float | None]] = {}
+    chance: dict[str, dict[str, float | None]] = {arm: {} for arm in report.experiment.arms}
     for score in report.heads.scores if report.heads else ():
-        for row in score.runs:
-            key = row.arm, row.seed
-            scores.setdefault(key, {})[score.name] = row.values
-            chance.setdefault(key, {})[score.name] = row.chance
+        for count in score.counts:
+            chance[count.arm][score.name] = count.chance
     return [
-        MappedRun(run.arm, run.seed, run.id, archive[key], scores.get(key, {}), chance.get(key, {}))
+        MappedRun(run.arm, run.seed, run.id, archive[key], run.head_scores, chance[run.arm])
         for run in report.runs
         if run.is_done and (key := (run.arm, run.seed)) in archive
     ]

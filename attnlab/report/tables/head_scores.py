@@ -18,23 +18,15 @@ from attnlab.report.schema import (
     MissingScore,
     Pattern,
     PatternCount,
-    RunHeadScore,
 )
 from attnlab.report.verdicts.results import SweepResults, get_common_value
 
 
 def _build_head_scores(sweep: SweepResults) -> list[HeadScore]:
-    rows: dict[str, list[RunHeadScore]] = {}
-    for run in sweep.planned_runs:
-        for name, table in run.head_scores.items():
-            values = [[_round_score(score) for score in layer] for layer in table]
-            chance = _round_score(run.chance_scores.get(name))
-            rows.setdefault(name, []).append(
-                RunHeadScore(arm=run.arm, seed=run.seed, values=values, chance=chance)
-            )
+    names = {name for run in sweep.planned_runs for name in run.head_scores}
     scores = []
     for name in sorted(
-        rows, key=lambda name: (list(HEAD_SCORES).index(name) if name in HEAD_SCORES else 99, name)
+        names, key=lambda name: (list(HEAD_SCORES).index(name) if name in HEAD_SCORES else 99, name)
     ):
         score = HEAD_SCORES.get(name, ScoreInfo(name))
         counts = []
@@ -54,16 +46,10 @@ def _build_head_scores(sweep: SweepResults) -> list[HeadScore]:
                 about=score.description,
                 threshold=score.threshold,
                 chance=get_common_value(count.chance for count in counts),
-                runs=rows[name],
                 counts=counts,
             )
         )
     return scores
-
-
-def _round_score(score: float | None) -> float | None:
-    """Four digits, far below the noise between runs: these rows are most of a stored report."""
-    return None if score is None else round(score, 4)
 
 
 def _summarize_arm_scores(
