@@ -35,7 +35,6 @@ WITHOUT_REFERENCE = {
     *("nanogpt_cpu", "makemore_names"),  # they need a text that does not ship
     # preregistered, not run yet
     "flip_flop_length",
-    "gated_memories",
     *("mha_to_mla", "llama_parts"),
 }
 
