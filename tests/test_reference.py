@@ -34,7 +34,6 @@ COMPLETE = "gqa_vs_mha"  # stored with its page and attention maps
 WITHOUT_REFERENCE = {
     *("nanogpt_cpu", "makemore_names"),  # they need a text that does not ship
     # preregistered, not run yet
-    "flip_flop_length",
     *("mha_to_mla", "llama_parts"),
 }
 
