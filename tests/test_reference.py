@@ -34,7 +34,7 @@ COMPLETE = "gqa_vs_mha"  # stored with its page and attention maps
 WITHOUT_REFERENCE = {
     *("nanogpt_cpu", "makemore_names"),  # they need a text that does not ship
     # preregistered, not run yet
-    *("mha_to_mla", "llama_parts"),
+    "mha_to_mla",
 }
 
 
