@@ -7,7 +7,8 @@ drawn alone.
 
 import math
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import numpy as np
 from calibration import format_cells, format_table
 from calibration_ladders import LADDERS, format_error_rate
 
+from attnlab.report.ladder_schema import load_ladder
+from attnlab.report.number_format import MINUS
 from attnlab.stats.replications.budget_verdict import (
     BUDGET_VERDICTS,
     PERSISTS,
@@ -27,14 +30,48 @@ from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, GROWS
 BUDGETS = (1, 2, 4, 8)
 SEEDS = 4, 8, 16
 MARGINS = 1.65, 3.0  # in sd of a seed's difference at the smallest budget
-NOISES: Mapping[str, tuple[float, tuple[float, float, float, float], str]] = {
-    # correlation between two budgets of a seed, sd at each budget, distribution
-    "independent": (0.0, (1, 1, 1, 1), "normal"),
-    "correlated": (0.5, (1, 1, 1, 1), "normal"),
-    "closely correlated": (0.9, (1, 1, 1, 1), "normal"),
-    "quieter": (0.5, (1, 0.8, 0.6, 0.5), "normal"),
-    "heavy tails": (0.5, (1, 1, 1, 1), "heavy tails"),
-    "skewed": (0.5, (1, 1, 1, 1), "skewed"),
+MEASURED = {"gate": "output_gate@tokens_code"}  # arm -> the ladder that compares it with its baseline
+REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
+
+
+def correlate_budgets(correlation: float, spreads: Sequence[float] = (1, 1, 1, 1)) -> np.ndarray:
+    """Noise with this correlation between any two budgets of a seed and these sd.
+
+    It is returned as loadings [budgets, parts]: weights of independent parts with variance 1.
+    """
+    shared = np.full((len(BUDGETS), 1), math.sqrt(correlation))
+    return np.array(spreads)[:, None] * np.hstack([shared, math.sqrt(1 - correlation) * np.eye(len(BUDGETS))])
+
+
+def read_differences(arm: str) -> np.ndarray:
+    """The differences [seeds, budgets] of an arm of `MEASURED`."""
+    comparisons = load_ladder(REFERENCES / MEASURED[arm]).comparisons
+    [effects] = [row.effects for row in comparisons if row.arm == arm]
+    return np.array([effect.differences for effect in effects]).T
+
+
+def measure_loadings(arm: str) -> np.ndarray:
+    """Loadings of noise with the covariance of an arm of `MEASURED`; sd are relative to the smallest budget."""
+    covariance = np.cov(read_differences(arm), rowvar=False)
+    return np.linalg.cholesky(covariance / covariance[0, 0])
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Loadings [budgets, parts] and the distribution of the parts."""
+
+    loadings: np.ndarray
+    distribution: str = "normal"
+
+
+NOISES: Mapping[str, Noise] = {
+    "independent": Noise(correlate_budgets(0)),
+    "correlated": Noise(correlate_budgets(0.5)),
+    "closely correlated": Noise(correlate_budgets(0.9)),
+    "quieter": Noise(correlate_budgets(0.5, (1, 0.8, 0.6, 0.5))),
+    "heavy tails": Noise(correlate_budgets(0.5), "heavy tails"),
+    "skewed": Noise(correlate_budgets(0.5), "skewed"),
+    **{f"measured {arm}": Noise(measure_loadings(arm)) for arm in MEASURED},
 }
 TRUTHS: Mapping[str, tuple[float, float, float, float]] = {  # the effect at each budget, in margins
     "no effect": (0, 0, 0, 0),
@@ -63,13 +100,12 @@ def draw_trajectories(
     noise: str, truth: str, seeds: int, margin: float, ladders: int = LADDERS
 ) -> np.ndarray:
     """Trajectories [ladders, seeds, budgets] of a noise and a truth, from their own random stream."""
-    correlation, spreads, distribution = NOISES[noise]
+    loadings, distribution = NOISES[noise].loadings, NOISES[noise].distribution
     rng = np.random.default_rng(zlib.crc32(f"budgets {noise}: {truth}, {seeds}, {margin}".encode()))
-    n = len(BUDGETS)
-    flat = calibration.NOISES[distribution](rng, (ladders * (n + 1), seeds))
-    parts = flat.reshape(ladders, n + 1, seeds).transpose(0, 2, 1)
-    values = math.sqrt(correlation) * parts[..., :1] + math.sqrt(1 - correlation) * parts[..., 1:]
-    return np.asarray(values * np.array(spreads) + margin * np.array(TRUTHS[truth]))
+    n_parts = loadings.shape[1]
+    flat = calibration.NOISES[distribution](rng, (ladders * n_parts, seeds))
+    parts = flat.reshape(ladders, n_parts, seeds).transpose(0, 2, 1)
+    return np.asarray(parts @ loadings.T + margin * np.array(TRUTHS[truth]))
 
 
 def measure_verdict_rates(
@@ -102,8 +138,22 @@ def format_rate_table(noise: str) -> str:
     return format_table(["truth", "word", *heads], lines)
 
 
+def format_measured_noise(arm: str) -> str:
+    """The sd of an arm's differences at each budget, and the correlations between budgets."""
+    differences = read_differences(arm)
+    names = [f"{budget}x" for budget in BUDGETS]
+    rows = [
+        format_cells(name, f"{sd:.4f}", *(f"{value:.2f}".replace("-", MINUS) for value in correlations))
+        for name, sd, correlations in zip(
+            names, differences.std(0, ddof=1), np.corrcoef(differences, rowvar=False), strict=True
+        )
+    ]
+    return format_table(["budget", "sd", *(f"correlation with {name}" for name in names)], rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
-    noise.replace(" ", "_"): partial(format_rate_table, noise) for noise in NOISES
+    **{noise.replace(" ", "_"): partial(format_rate_table, noise) for noise in NOISES},
+    **{f"noise_of_{arm}": partial(format_measured_noise, arm) for arm in MEASURED},
 }
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
                 f"effect, {level}% CI",
                 "decided on",
                 "seeds",
-                "across sizes",
+                "across sizes or budgets",
                 "on other corpora",
             ),
             [
@@ -236,7 +236,15 @@ def _build_disputed_section(ledger_rows: Sequence[LedgerRow], bibliography: str)
         for row in ledger_rows
         if row.conflicting_source
     ]
-    head = ("experiment", "claim", "source", "conflicting source", "verdict", "effect", "across sizes")
+    head = (
+        "experiment",
+        "claim",
+        "source",
+        "conflicting source",
+        "verdict",
+        "effect",
+        "across sizes or budgets",
+    )
     return [DISPUTED_SECTION, _format_table(head, rows)] if rows else []
 
 

@@ -37,7 +37,9 @@ class GoalOption:
     cache: str  # KV cache per token, as a ratio to the baseline's
     throughput: str  # training throughput, as a ratio to the baseline's
     speedup: str  # effective speed-up over the baseline
-    tested: str  # size and corpora, with the effects on further corpora and the verdict across sizes
+    tested: (
+        str  # size and corpora, with the effects on further corpora and the verdict across sizes or budgets
+    )
     verdict: str
 
 
@@ -129,7 +131,7 @@ def _get_rank(report: Report, effect: Effect) -> float:
 def _format_tested(
     report: Report, effect: Effect, corpus_reports: Sequence[Report], ladder_verdicts: LadderVerdicts
 ) -> str:
-    """Format `size S on pydocs; on code +0.010 nats, 95% CI [...]: INCONCLUSIVE; across sizes: HOLDS`."""
+    """Format `size S on pydocs; on code +0.010 nats, 95% CI [...]: INCONCLUSIVE; across sizes or budgets: HOLDS`."""
     experiment, context = report.experiment, report.replication
     parts = [
         " ".join(
@@ -147,5 +149,5 @@ def _format_tested(
                 if (row.primary, row.arm, row.against) == (True, effect.arm, effect.against)
             ]
     if verdict := ladder_verdicts.get((experiment.name, effect.arm, effect.against)):
-        parts.append(f"across sizes: {verdict}")
+        parts.append(f"across sizes or budgets: {verdict}")
     return "; ".join(filter(None, parts)) or NONE

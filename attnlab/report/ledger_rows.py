@@ -59,7 +59,7 @@ class LedgerRow:
     speedup: str  # effective speed-up over the baseline; empty without a calibration or times
     decision_interval: str  # the deciding interval, with its level
     seeds: str
-    ladder_verdict: str  # whether it holds across sizes, if there is a ladder
+    ladder_verdict: str  # whether it holds across sizes or budgets, if there is a ladder
     corpora: str  # verdicts on corpora other than the report's own
 
 

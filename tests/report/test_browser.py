@@ -267,5 +267,11 @@ def test_ledger_shows_a_card_per_claim_on_small_screens(
             "const style = getComputedStyle(cell, '::before');"
             "return style.display === 'block' && style.content; })"
         )
-        expected = ["tested", "source", "verdict", "effect, 95% CI", "across sizes, on other corpora"]
+        expected = [
+            "tested",
+            "source",
+            "verdict",
+            "effect, 95% CI",
+            "across sizes or budgets, on other corpora",
+        ]
         assert labels == ([f'"{label}"' for label in expected] if is_card else [False] * len(expected))

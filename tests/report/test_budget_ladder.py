@@ -8,6 +8,7 @@ import pytest
 from test_replications import create_report
 
 from attnlab.report.ladder_schema import load_ladder
+from attnlab.report.pages.index import render_index
 from attnlab.report.replications import ladder_page
 from attnlab.report.replications.ladder_analysis import build_ladder_report
 from attnlab.report.schema import Report
@@ -100,4 +101,18 @@ def test_page_and_text_speak_of_budgets(tmp_path, blank_charts):
         body = re.sub(r"<(style|script)>.*?</\1>", "", text, flags=re.DOTALL)
         assert not re.search(r"ladder size|at each size|across sizes|ten times", body, re.IGNORECASE)
     assert "reached sooner, not lower" in terminal
+    [summary] = ladder_page.summarize_scaling_verdicts([ladder]).values()
+    assert summary == "SAME PLATEAU (budgets 1x to 8x)"
+    index = render_index(tmp_path)
+    assert "only reached sooner?" in index
+    assert "across sizes" not in index
     assert "Decision accuracy" not in html + markdown + terminal
+
+
+def test_arms_with_other_learning_rates_have_a_caveat_about_budgets():
+    ladder = build_ladder_report(create_budget_ladder(-0.1, -0.06, -0.03, -0.001))
+    [row] = ladder.comparisons
+    rates = {row.arm: 0.006, row.against: 0.003}
+    sizes = [size.model_copy(update={"learning_rates": rates}) for size in ladder.sizes]
+    text = ladder_page.render_ladder_markdown(ladder.model_copy(update={"sizes": sizes}))
+    assert "they are not tuned at the other budgets, so part of the effect there" in text

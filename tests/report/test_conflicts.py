@@ -69,6 +69,15 @@ def test_reports_that_differ_link_each_other_with_the_reason(tmp_path: Path) -> 
         assert "| claim on gqa vs mha | " in markdown
 
 
+@pytest.mark.parametrize(("other", "is_conflict"), [("heads@tokens", False), ("heads@more_tokens", True)])
+def test_budgets_of_one_ladder_are_no_conflict(tmp_path: Path, other: str, is_conflict: bool) -> None:
+    for name, effect, combined in (("one", 0.05, "heads@tokens"), ("two", -0.01, other)):
+        source = write_heads_report(tmp_path, name, effect, {}) / "report.json"
+        context = {"kind": "rung", "name": name, "combined_report": combined, "ladder": None, "rates": None}
+        source.write_text(json.dumps({**json.loads(source.read_text()), "replication": context}))
+    assert bool(load_conflicts(tmp_path / "reports")) == is_conflict
+
+
 def test_new_conflict_renders_the_pages_of_both_reports_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

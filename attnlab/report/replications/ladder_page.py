@@ -69,10 +69,11 @@ def render_ladder_files(folder: Path) -> None:
 
 
 def summarize_scaling_verdicts(ladders: Sequence[LadderReport]) -> dict[tuple[str, str, str], str]:
-    """(experiment, arm, against) -> the scaling verdicts of all ladders, with the sizes of each."""
+    """(experiment, arm, against) -> the verdicts of all ladders, with the sizes or budgets of each."""
     verdicts: dict[tuple[str, str, str], list[str]] = {}
     for ladder in ladders:
-        ends = f"{ladder.sizes[0].name} to {ladder.sizes[-1].name}"
+        ends = "budgets " if ladder.ladder.budgets else ""
+        ends += f"{ladder.sizes[0].name} to {ladder.sizes[-1].name}"
         ends += ", exploratory" if ladder.exploratory else ""
         for row in ladder.comparisons:
             key = (ladder.experiment, row.arm, row.against)
@@ -186,7 +187,7 @@ def describe_learning_rates(ladder: LadderReport) -> str:
 
 
 def describe_learning_rate_caveat(ladder: LadderReport, comparison: Comparison) -> str:
-    """Caveat that two arms transfer different rates to sizes at which they were not tuned; else empty."""
+    """Caveat that two arms transfer different rates to steps of a ladder without tuning; else empty."""
     transfer = ladder.ladder.rates
     tuned_size = next((size for size in ladder.sizes if transfer and size.name == transfer.rung), None)
     arm_rate, against_rate = (
@@ -197,8 +198,8 @@ def describe_learning_rate_caveat(ladder: LadderReport, comparison: Comparison) 
         return ""
     return (
         f"At {tuned_size.name}, the tuned learning rates are {arm_rate:g} for {comparison.arm} and "
-        f"{against_rate:g} for {comparison.against}; they are not tuned at the other sizes, so part of the "
-        "effect there may be due to the learning rate."
+        f"{against_rate:g} for {comparison.against}; they are not tuned at the other {ladder.step_name}s, so "
+        "part of the effect there may be due to the learning rate."
     )
 
 

@@ -78,7 +78,9 @@ def find_conflicts(reports: Mapping[str, Report]) -> dict[str, list[Conflict]]:
     settings: dict[tuple[str, str], list[tuple[str, Config, Config]]] = {}
     for pairs in same_pairs.values():
         for here, there in combinations(pairs, 2):
-            if here.folder != there.folder and (differences := _compare_results(here, there)):
+            if _are_on_one_ladder(here.report, there.report) or here.folder == there.folder:
+                continue
+            if differences := _compare_results(here, there):
                 folders = (here.folder, there.folder)
                 results.setdefault(folders, []).extend(differences)
                 settings.setdefault(folders, []).extend(
@@ -96,6 +98,17 @@ def find_conflicts(reports: Mapping[str, Report]) -> dict[str, list[Conflict]]:
             Conflict(here_folder, tuple(row.swap() for row in differences), tuple(r.swap() for r in changed))
         )
     return conflicts
+
+
+def _are_on_one_ladder(here: Report, there: Report) -> bool:
+    """Whether a ladder's own report compares both."""
+    context, other = here.replication, there.replication
+    return bool(
+        context
+        and other
+        and context.kind == other.kind == "rung"
+        and context.combined_report == other.combined_report
+    )
 
 
 def _list_arm_pairs(folder: str, report: Report) -> Iterator[tuple[Any, _ArmPair]]:
