@@ -51,7 +51,7 @@ def read_differences(arm: str) -> np.ndarray:
 
 
 def measure_loadings(arm: str) -> np.ndarray:
-    """Loadings of noise with the covariance of an arm of `MEASURED`; sd are relative to the smallest budget."""
+    """Loadings with the covariance of an arm of `MEASURED`, in sd of its smallest budget."""
     covariance = np.cov(read_differences(arm), rowvar=False)
     return np.linalg.cholesky(covariance / covariance[0, 0])
 

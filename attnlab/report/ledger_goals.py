@@ -131,7 +131,7 @@ def _get_rank(report: Report, effect: Effect) -> float:
 def _format_tested(
     report: Report, effect: Effect, corpus_reports: Sequence[Report], ladder_verdicts: LadderVerdicts
 ) -> str:
-    """Format `size S on pydocs; on code +0.010 nats, 95% CI [...]: INCONCLUSIVE; across sizes or budgets: HOLDS`."""
+    """Format `size S on pydocs; on code +0.01 nats, 95% CI [...]: WORSE; across sizes or budgets: HOLDS`."""
     experiment, context = report.experiment, report.replication
     parts = [
         " ".join(
