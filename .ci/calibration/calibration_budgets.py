@@ -92,7 +92,9 @@ def list_true_verdicts(truth: tuple[float, ...]) -> set[str]:
     verdicts = {CANNOT_TELL}
     verdicts |= {SAME_PLATEAU} if 0 < abs(first) > abs(last) < 1 else set()
     verdicts |= {PERSISTS} if abs(last) > 1 and first * last > 0 else set()
-    verdicts |= {GROWS} if abs(last) > 1 and (last - first) * last > 0 and first * last >= 0 else set()
+    verdicts |= (
+        {GROWS} if abs(last) > 1 and (last - first) * last > 0 and first * np.sign(last) > -1 else set()
+    )
     return verdicts
 
 
@@ -117,13 +119,13 @@ def measure_verdict_rates(
     return {verdict: float((indices == number).mean()) for number, verdict in enumerate(BUDGET_VERDICTS)}
 
 
-def format_rate_table(noise: str) -> str:
+def format_rate_table(noise: str, margins: Sequence[float] = MARGINS) -> str:
     """Per truth: the rate of wrong words, and that of each true word, by seeds and margin."""
     lines = []
     for truth, values in TRUTHS.items():
         true_verdicts = list_true_verdicts(values)
         columns = [
-            measure_verdict_rates(noise, truth, seeds, margin) for margin in MARGINS for seeds in SEEDS
+            measure_verdict_rates(noise, truth, seeds, margin) for margin in margins for seeds in SEEDS
         ]
         errors = [
             sum(rate for verdict, rate in rates.items() if verdict not in true_verdicts) for rates in columns
@@ -134,7 +136,7 @@ def format_rate_table(noise: str) -> str:
             for verdict in BUDGET_VERDICTS[1:]
             if verdict in true_verdicts
         ]
-    heads = [f"{seeds} seeds, {margin:g} sd" for margin in MARGINS for seeds in SEEDS]
+    heads = [f"{seeds} seeds, {margin:.3g} sd" for margin in margins for seeds in SEEDS]
     return format_table(["truth", "word", *heads], lines)
 
 
@@ -151,8 +153,20 @@ def format_measured_noise(arm: str) -> str:
     return format_table(["budget", "sd", *(f"correlation with {name}" for name in names)], rows)
 
 
+def format_measured_rates(arm: str) -> str:
+    """`format_rate_table` with the margin of the ladder, and with 1.65 sd."""
+    margin = load_ladder(REFERENCES / MEASURED[arm]).margin
+    own_margin = float(margin / read_differences(arm)[:, 0].std(ddof=1))
+    return format_rate_table(f"measured {arm}", (own_margin, MARGINS[0]))
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
-    **{noise.replace(" ", "_"): partial(format_rate_table, noise) for noise in NOISES},
+    **{
+        noise.replace(" ", "_"): partial(format_rate_table, noise)
+        for noise in NOISES
+        if not noise.startswith("measured")
+    },
+    **{f"measured_{arm}": partial(format_measured_rates, arm) for arm in MEASURED},
     **{f"noise_of_{arm}": partial(format_measured_noise, arm) for arm in MEASURED},
 }
 

@@ -340,9 +340,12 @@ class ReportFrames(ResultFrames):
 
     def _read_head_results(self, arm: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         heads = self.document.heads
-        [run] = [run for run in self.document.runs if (run.arm, run.seed) == (arm, seed)]
+        run = next((run for run in self.document.runs if (run.arm, run.seed) == (arm, seed)), None)
         chance = {score.name: get_chance_by_arm(score).get(arm) for score in (heads.scores if heads else ())}
-        scores = {**run.head_scores, "chance": {name: x for name, x in chance.items() if x is not None}}
+        scores = {
+            **(run.head_scores if run else {}),
+            "chance": {name: x for name, x in chance.items() if x is not None},
+        }
         kernels = [row for row in (heads.agreement if heads else ()) if row.arm == arm]
         return scores, {
             "max_abs_eager_fused": kernels[0].max_abs if kernels else None,

@@ -37,9 +37,8 @@ class GoalOption:
     cache: str  # KV cache per token, as a ratio to the baseline's
     throughput: str  # training throughput, as a ratio to the baseline's
     speedup: str  # effective speed-up over the baseline
-    tested: (
-        str  # size and corpora, with the effects on further corpora and the verdict across sizes or budgets
-    )
+    # size and corpora, with the effects on further corpora and the verdict across sizes or budgets
+    tested: str
     verdict: str
 
 
@@ -65,7 +64,7 @@ def build_goal_tables(
     Args:
         reports: the main report of each experiment, by URL-quoted folder.
         corpus_reports: reports of the experiments' further corpora.
-        ladder_verdicts: verdicts across the sizes of a ladder.
+        ladder_verdicts: verdicts across the sizes or budgets of a ladder.
     """
     tables = []
     for goal, title in GOAL_TITLES.items():

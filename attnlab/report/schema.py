@@ -1127,7 +1127,7 @@ class Report(CurvesReport):
 
     @property
     def title(self) -> str:
-        """The experiment's name, with the corpus or ladder size that tells this report from its siblings.
+        """The experiment's name, with the corpus, size or budget that tells this report from its siblings.
 
         The report of the first corpus, whose headline is about all, has the plain name.
         """
@@ -1135,7 +1135,9 @@ class Report(CurvesReport):
             return self.experiment.name
         if self.replication.kind == "corpus":
             return f"{self.experiment.name} on {self.replication.name}"
-        return f"{self.replication.combined_report} at size {self.replication.name}"
+        ladder = self.replication.ladder
+        step_name = "budget" if ladder and ladder.budgets else "size"
+        return f"{self.replication.combined_report} at {step_name} {self.replication.name}"
 
     @property
     def is_main(self) -> bool:

@@ -105,7 +105,8 @@ def test_page_and_text_speak_of_budgets(tmp_path, blank_charts):
     assert summary == "SAME PLATEAU (budgets 1x to 8x)"
     index = render_index(tmp_path)
     assert "only reached sooner?" in index
-    assert "across sizes" not in index
+    assert "budgets 1x to 8x" in index
+    assert not re.search(r"across sizes|size 1x", index)
     assert "Decision accuracy" not in html + markdown + terminal
 
 

@@ -25,7 +25,7 @@ class IndexRow:
 
     href: str
     name: str
-    size: str | None
+    scale: str | None  # size, or the sizes or budgets of a ladder
     question: str
     claims: list[ClaimResult]
     headline: str
@@ -79,7 +79,7 @@ def _build_report_row(source: Path) -> IndexRow:
         href=quote(os.fsencode(source.parent.name)) + "/report.html",
         # the reports of a ladder, of several corpora or of sweeps over the same axes share one name
         name=source.parent.name if report.replication or report.grid else report.experiment.name,
-        size=report.experiment.size,
+        scale=f"size {report.experiment.size}" if report.experiment.size else None,
         question=report.experiment.question or "",
         claims=verdict.claims,
         headline=format_best_cell(report.grid) if report.grid else build_headline(report),
@@ -102,7 +102,7 @@ def _build_ladder_row(source: Path) -> IndexRow:
     return IndexRow(
         href=quote(os.fsencode(source.parent.name)) + "/report.html",
         name=ladder.name,
-        size=f"{ladder.sizes[0].name} to {ladder.sizes[-1].name}",
+        scale=f"{ladder.step_name}s {ladder.sizes[0].name} to {ladder.sizes[-1].name}",
         question=f"{ladder.question or ''} {question}".strip(),
         claims=[],
         headline=ladder.headline,

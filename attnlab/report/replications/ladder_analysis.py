@@ -91,7 +91,9 @@ def build_ladder_report(reports: Mapping[str, Report]) -> LadderReport:
         losses=_build_arm_losses(size_reports, experiment, has_multiplier=not has_budgets),
         claims=claims,
         # budgets share their seeds, so their verdicts do not test one another
-        agreement=summarize_decision_accuracy([] if has_budgets else [claim.verdicts for claim in claims]),
+        agreement=DecisionAccuracySummary(pairs=[], sentence="")
+        if has_budgets
+        else summarize_decision_accuracy([claim.verdicts for claim in claims]),
         exploratory=any(report.verdict.exploratory for report in reports.values()),
         reproduce=LadderProvenance(
             **{key: getattr(first.reproduce, key) for key in LadderProvenance.model_fields}

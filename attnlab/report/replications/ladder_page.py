@@ -29,7 +29,7 @@ VERDICT_TONES = {
     "FLIPS": "REFUTED",
 }
 DEFAULT_TONE = "INCONCLUSIVE"
-DEVIATION_NOTE = "A ladder size deviates from the preregistration; its own report lists the deviations."
+DEVIATION_NOTE = "A report of this ladder deviates from the preregistration; it lists the deviations itself."
 EFFECT_CAPTION = "Filled: mean at a ladder size with its 95% interval. Rings: single seeds. "
 SIZE_CAPTION = (
     f"{EFFECT_CAPTION}Line and gray band: the fit over all seeds. Open diamond, dashed: extrapolation to ten "

@@ -7,7 +7,8 @@ number. All intervals are t intervals over seeds, which hold under any correlati
 With a margin m, the change is the slope times the range of log2 of the budgets. In this order:
 
 - GROWS: the 95% interval of the effect at the largest budget lies beyond m on one side, that of the change on
-  the same side of 0, and that of the effect at the smallest budget does not lie on the other side of 0.
+  the same side of 0, and that of the effect at the smallest budget neither lies on the other side of 0 nor
+  reaches m there.
 - PERSISTS: the 95% interval at the largest budget lies beyond m on one side, and that at the smallest budget
   on the same side of 0.
 - SAME PLATEAU: the 95% interval at the smallest budget excludes 0, that of the change lies on the other side
@@ -16,7 +17,7 @@ With a margin m, the change is the slope times the range of log2 of the budgets.
 
 With normal noise, at most 5% of verdicts are wrong, whatever the correlation: 2.5% are SAME PLATEAU if the
 effect at the largest budget is m or more, 2.5% GROWS or PERSISTS if it is m or less, and 2.5% GROWS if the
-effect does not grow.
+effect does not grow or is m or more on the other side at the smallest budget.
 """
 
 from collections.abc import Sequence
@@ -47,9 +48,10 @@ _REASONS = {
 BUDGET_RULE_TEXT = (
     "Each seed is trained with every budget, so the seed is the unit: its differences give one line over "
     "log2 of the budget, and intervals are over seeds. GROWS: the 95% interval at the largest budget is "
-    "beyond the margin, and the effect grows along the lines. PERSISTS: it is beyond the margin, on the side "
-    "of the effect at the smallest budget. SAME PLATEAU: an effect at the smallest budget shrinks along the "
-    "lines, and the 95% interval at the largest one is within the margin. CANNOT TELL: anything else."
+    "beyond the margin, the effect grows along the lines, and the interval at the smallest budget excludes "
+    "the margin on the other side. PERSISTS: the effect at the largest budget is beyond the margin, on the "
+    "side of the effect at the smallest budget. SAME PLATEAU: an effect at the smallest budget shrinks along "
+    "the lines, and the 95% interval at the largest one is within the margin. CANNOT TELL: anything else."
 )
 
 
@@ -109,9 +111,9 @@ class BudgetVerdict:
 
 def apply_budget_rule(x: np.ndarray, differences: np.ndarray, margin: float) -> np.ndarray:
     """Indices into `BUDGET_VERDICTS`, of differences [..., seeds, budgets] at `x`, log2 of the budgets."""
-    first_side, last_side, change_side, is_within = _find_sides(x, differences, margin)
+    first_side, last_side, change_side, is_within, may_flip = _find_sides(x, differences, margin)
     lasts = last_side != 0
-    grows = lasts & (change_side == last_side) & (first_side != -last_side)
+    grows = lasts & (change_side == last_side) & (first_side != -last_side) & ~may_flip
     shrinks = (first_side != 0) & (change_side == -first_side)
     return np.select(
         [grows, lasts & (first_side == last_side), is_within & shrinks],
@@ -132,13 +134,13 @@ def decide_budget_verdict(trajectories: BudgetTrajectories, margin: float) -> Bu
     verdict = BUDGET_VERDICTS[int(apply_budget_rule(x, differences, margin))]
     if verdict in _REASONS:
         return BudgetVerdict(verdict, _REASONS[verdict])
-    first_side, last_side, change_side, is_within = map(int, _find_sides(x, differences, margin))
-    if last_side:
-        reason = (
-            "the effect changes its sign with the budget"
-            if first_side == -last_side
-            else "no effect at the smallest budget is shown, nor that it grows"
-        )
+    first_side, last_side, change_side, is_within, _ = map(int, _find_sides(x, differences, margin))
+    if last_side and first_side == -last_side:
+        reason = "the effect changes its sign with the budget"
+    elif last_side and change_side == last_side:
+        reason = "the effect grows, but at the smallest budget it may be beyond the margin on the other side"
+    elif last_side:
+        reason = "no effect at the smallest budget is shown, nor that it grows"
     elif is_within:
         reason = "the effect is within the margin at the largest budget, " + (
             "but that it shrinks is not shown" if first_side else "and none is shown at the smallest"
@@ -152,21 +154,24 @@ def decide_budget_verdict(trajectories: BudgetTrajectories, margin: float) -> Bu
 
 def _find_sides(
     x: np.ndarray, differences: np.ndarray, margin: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Sides of 0 of the smallest budget's effect, of the margin of the largest's, and of 0 of the change.
 
-    A side is -1 or 1 where the whole 95% interval lies there, else 0. The last entry is whether the interval
-    at the largest budget lies within the margin.
+    A side is -1 or 1 where the whole 95% interval lies there, else 0. Then: whether the interval at the
+    largest budget lies within the margin, and whether that at the smallest reaches the margin on the side
+    opposite to the largest.
     """
     slopes = _fit_slopes(x, differences)
     (first_low, first_high), (last_low, last_high), (change_low, change_high) = (
         _compute_interval(values) for values in (differences[..., 0], differences[..., -1], slopes)
     )
+    last_side = 1 * (last_low > margin) - (last_high < -margin)
     return (
         1 * (first_low > 0) - (first_high < 0),
-        1 * (last_low > margin) - (last_high < -margin),
+        last_side,
         1 * (change_low > 0) - (change_high < 0),
         (-margin < last_low) & (last_high < margin),
+        ((last_side > 0) & (first_low <= -margin)) | ((last_side < 0) & (first_high >= margin)),
     )
 
 

@@ -62,6 +62,15 @@ def test_the_rule_on_clear_cases(means, verdict):
     assert decide_budget_verdict(trajectories, MARGIN).verdict == verdict
 
 
+def test_growth_from_a_noisy_start_is_not_shown():
+    noise = np.array([1, -1, 1, -1, 1, -1, 1, -1])
+    means = np.array([0.0, 0.04, 0.08, 0.12])
+    differences = np.outer(noise, [0.04, 0.001, 0.001, 0.001]) + means
+    verdict = decide_budget_verdict(BudgetTrajectories(BUDGETS, differences), MARGIN)
+    assert verdict.verdict == CANNOT_TELL
+    assert "on the other side" in verdict.reason
+
+
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
 @pytest.mark.parametrize(
     ("means", "wrong", "limit"),
