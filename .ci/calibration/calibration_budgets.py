@@ -18,7 +18,7 @@ from calibration import format_cells, format_table
 from calibration_ladders import LADDERS, format_error_rate
 
 from attnlab.report.ladder_schema import load_ladder
-from attnlab.report.number_format import MINUS
+from attnlab.report.number_format import format_number
 from attnlab.stats.replications.budget_verdict import (
     BUDGET_VERDICTS,
     PERSISTS,
@@ -64,13 +64,16 @@ class Noise:
     distribution: str = "normal"
 
 
-NOISES: Mapping[str, Noise] = {
+ASSUMED: Mapping[str, Noise] = {
     "independent": Noise(correlate_budgets(0)),
     "correlated": Noise(correlate_budgets(0.5)),
     "closely correlated": Noise(correlate_budgets(0.9)),
     "quieter": Noise(correlate_budgets(0.5, (1, 0.8, 0.6, 0.5))),
     "heavy tails": Noise(correlate_budgets(0.5), "heavy tails"),
     "skewed": Noise(correlate_budgets(0.5), "skewed"),
+}
+NOISES: Mapping[str, Noise] = {
+    **ASSUMED,
     **{f"measured {arm}": Noise(measure_loadings(arm)) for arm in MEASURED},
 }
 TRUTHS: Mapping[str, tuple[float, float, float, float]] = {  # the effect at each budget, in margins
@@ -145,7 +148,7 @@ def format_measured_noise(arm: str) -> str:
     differences = read_differences(arm)
     names = [f"{budget}x" for budget in BUDGETS]
     rows = [
-        format_cells(name, f"{sd:.4f}", *(f"{value:.2f}".replace("-", MINUS) for value in correlations))
+        format_cells(name, f"{sd:.4f}", *(format_number(float(value), 2) for value in correlations))
         for name, sd, correlations in zip(
             names, differences.std(0, ddof=1), np.corrcoef(differences, rowvar=False), strict=True
         )
@@ -161,11 +164,7 @@ def format_measured_rates(arm: str) -> str:
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
-    **{
-        noise.replace(" ", "_"): partial(format_rate_table, noise)
-        for noise in NOISES
-        if not noise.startswith("measured")
-    },
+    **{noise.replace(" ", "_"): partial(format_rate_table, noise) for noise in ASSUMED},
     **{f"measured_{arm}": partial(format_measured_rates, arm) for arm in MEASURED},
     **{f"noise_of_{arm}": partial(format_measured_noise, arm) for arm in MEASURED},
 }

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnlab.errors import InvalidConfig, format_seeds, format_suggestions
-from attnlab.report.number_format import get_chance_by_arm
 from attnlab.report.pages.explorer import render_explorer
 from attnlab.report.pages.html import render_curves_html
 from attnlab.report.pages.report_files import find_report
@@ -341,7 +340,7 @@ class ReportFrames(ResultFrames):
     def _read_head_results(self, arm: str, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         heads = self.document.heads
         run = next((run for run in self.document.runs if (run.arm, run.seed) == (arm, seed)), None)
-        chance = {score.name: get_chance_by_arm(score).get(arm) for score in (heads.scores if heads else ())}
+        chance = self.document.get_chance_levels(arm)
         scores = {
             **(run.head_scores if run else {}),
             "chance": {name: x for name, x in chance.items() if x is not None},

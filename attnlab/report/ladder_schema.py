@@ -201,7 +201,14 @@ class LadderReport(FrozenModel):
     @property
     def step_name(self) -> str:
         """What its steps are called: size or budget."""
-        return "budget" if self.ladder.budgets else "size"
+        return self.ladder.step_name
+
+    @property
+    def scope_question(self) -> str:
+        """What it asks about the experiment's answer, without a question mark."""
+        if self.ladder.budgets:
+            return "Is the loss better, or only reached sooner"
+        return "Does the answer hold across sizes"
 
     @property
     def scope(self) -> str:

@@ -1081,6 +1081,11 @@ class HeadsReport(FrozenModel):
     runs: list[RunRow]
     heads: HeadsSection | None
 
+    def get_chance_levels(self, arm: str) -> dict[str, float | None]:
+        """The score of uniform attention in an arm, by score; None where it is not known."""
+        scores = self.heads.scores if self.heads else ()
+        return {score.name: count.chance for score in scores for count in score.counts if count.arm == arm}
+
 
 class CurvesReport(HeadsReport):
     """The part of a report that shows heads and curves."""
@@ -1135,8 +1140,7 @@ class Report(CurvesReport):
             return self.experiment.name
         if self.replication.kind == "corpus":
             return f"{self.experiment.name} on {self.replication.name}"
-        ladder = self.replication.ladder
-        step_name = "budget" if ladder and ladder.budgets else "size"
+        step_name = self.replication.ladder.step_name if self.replication.ladder else "size"
         return f"{self.replication.combined_report} at {step_name} {self.replication.name}"
 
     @property

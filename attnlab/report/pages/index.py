@@ -94,16 +94,11 @@ def _build_report_row(source: Path) -> IndexRow:
 def _build_ladder_row(source: Path) -> IndexRow:
     """One experiment at several sizes or budgets."""
     ladder = load_reworded_ladder(source.parent)
-    question = (
-        "Is the loss better, or only reached sooner?"
-        if ladder.ladder.budgets
-        else "Does the answer hold across sizes?"
-    )
     return IndexRow(
         href=quote(os.fsencode(source.parent.name)) + "/report.html",
         name=ladder.name,
         scale=f"{ladder.step_name}s {ladder.sizes[0].name} to {ladder.sizes[-1].name}",
-        question=f"{ladder.question or ''} {question}".strip(),
+        question=f"{ladder.question or ''} {ladder.scope_question}?".strip(),
         claims=[],
         headline=ladder.headline,
         has_several_corpora=False,

@@ -122,10 +122,7 @@ def select_maps(report: HeadsReport, archive: Mapping[tuple[str, int], RunArrays
 def _collect_mapped_runs(
     report: HeadsReport, archive: Mapping[tuple[str, int], RunArrays]
 ) -> list[MappedRun]:
-    chance: dict[str, dict[str, float | None]] = {arm: {} for arm in report.experiment.arms}
-    for score in report.heads.scores if report.heads else ():
-        for count in score.counts:
-            chance[count.arm][score.name] = count.chance
+    chance = {arm: report.get_chance_levels(arm) for arm in report.experiment.arms}
     return [
         MappedRun(run.arm, run.seed, run.id, archive[key], run.head_scores, chance[run.arm])
         for run in report.runs

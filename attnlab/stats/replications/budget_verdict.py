@@ -48,10 +48,11 @@ _REASONS = {
 BUDGET_RULE_TEXT = (
     "Each seed is trained with every budget, so the seed is the unit: its differences give one line over "
     "log2 of the budget, and intervals are over seeds. GROWS: the 95% interval at the largest budget is "
-    "beyond the margin, the effect grows along the lines, and the interval at the smallest budget excludes "
-    "the margin on the other side. PERSISTS: the effect at the largest budget is beyond the margin, on the "
-    "side of the effect at the smallest budget. SAME PLATEAU: an effect at the smallest budget shrinks along "
-    "the lines, and the 95% interval at the largest one is within the margin. CANNOT TELL: anything else."
+    "beyond the margin, the effect grows along the lines, and the interval at the smallest budget neither "
+    "lies on the other side of 0 nor reaches the margin there. PERSISTS: the interval at the largest budget "
+    "is beyond the margin, on the side of the effect at the smallest budget. SAME PLATEAU: an effect at the "
+    "smallest budget shrinks along the lines, and the 95% interval at the largest one is within the margin. "
+    "CANNOT TELL: anything else."
 )
 
 

@@ -69,6 +69,11 @@ class LadderConfig(FrozenModel):
         """The names of its sizes or budgets, smallest first."""
         return list(self.rungs or self.budgets)
 
+    @property
+    def step_name(self) -> str:
+        """What its steps are called: size or budget."""
+        return "budget" if self.budgets else "size"
+
     @model_validator(mode="after")
     def _require_rungs_or_budgets(self) -> Self:
         if bool(self.rungs) == bool(self.budgets):

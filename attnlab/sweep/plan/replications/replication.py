@@ -49,8 +49,9 @@ class Replication:
     @property
     def error_prefix(self) -> str:
         """The start of an error message about an arm."""
-        kind = "budget" if self.ladder and self.ladder.budgets else "size"
-        return f"{kind} {self.name} of ladder {self.ladder.name}: " if self.ladder else f"data={self.name}: "
+        if self.ladder is None:
+            return f"data={self.name}: "
+        return f"{self.ladder.step_name} {self.name} of ladder {self.ladder.name}: "
 
     @property
     def group_suffix(self) -> str:
