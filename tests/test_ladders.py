@@ -16,7 +16,7 @@ GROWTH = {
     "depth": 2.0,
 }  # of parameters and tokens per size
 LADDERS = sorted(path.stem for path in (CONF / "ladder").glob("*.yaml"))
-BUDGET_LADDERS = ["tokens", "tokens_code"]
+BUDGET_LADDERS = ["tokens", "tokens_code", "tokens_recall"]
 TOKENS = 25 / 6  # per parameter
 LENGTH = 64
 
