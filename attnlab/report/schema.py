@@ -5,6 +5,7 @@ A report of another version is an error: it is never converted by guesswork.
 """
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -24,7 +25,7 @@ from attnlab.store.run_schema import (
     convert_validation_error,
 )
 
-REPORT_VERSION: Final = 12
+REPORT_VERSION: Final = 13
 # Proportions of stored reports that predate the field `kind`.
 OLD_PROPORTIONS = ("val/accuracy", "recall", "labels/agreement", "removable/share")
 Number = int | float
@@ -695,15 +696,69 @@ class MeanCurve(FrozenModel):
     seeds: int
 
 
+def average_lines(lines: Sequence[CurveLine]) -> list[MeanCurve]:
+    """Average over finished seeds.
+
+    A seed that stopped early is drawn, but must neither bend nor shorten the mean.
+    """
+    curves = []
+    for arm in dict.fromkeys(line.arm for line in lines):
+        arm_lines = [line for line in lines if line.arm == arm]
+        members = [
+            dict(zip(line.tokens, line.values, strict=True))
+            for line in [line for line in arm_lines if line.done] or arm_lines
+        ]
+        shared = sorted(set.intersection(*(set(member) for member in members)))
+        means = [sum(member[t] for member in members) / len(members) for t in shared]
+        curves.append(MeanCurve(arm=arm, tokens=shared, values=means, seeds=len(members)))
+    return curves
+
+
 class CurvesSection(FrozenModel):
-    """Learning curves of one metric; they keep every `every`-th point."""
+    """Learning curves of one metric; they keep every `every`-th point.
+
+    `compared` are the arms whose differences to the baseline have a meaning. Means and differences are
+    computed from the lines.
+    """
 
     name: str
     every: int
     lines: list[CurveLine]
-    means: list[MeanCurve]
-    differences: list[CurveLine]
-    mean_differences: list[MeanCurve]
+    baseline: str
+    compared: list[str]
+
+    @property
+    def means(self) -> list[MeanCurve]:
+        """The mean curve of each arm."""
+        return average_lines(self.lines)
+
+    @property
+    def differences(self) -> list[CurveLine]:
+        """The curve of each run minus the baseline's of the same seed, at the points that both have."""
+        baseline_lines = {line.seed: line for line in self.lines if line.arm == self.baseline}
+        differences = []
+        for line in self.lines:
+            baseline_line = baseline_lines.get(line.seed)
+            if baseline_line is None or line.arm not in self.compared:
+                continue
+            base = dict(zip(baseline_line.tokens, baseline_line.values, strict=True))
+            pairs = zip(line.tokens, line.values, strict=True)
+            if difference := {t: value - base[t] for t, value in pairs if t in base}:
+                differences.append(
+                    CurveLine(
+                        arm=line.arm,
+                        seed=line.seed,
+                        done=line.done and baseline_line.done,
+                        tokens=[*difference],
+                        values=[*difference.values()],
+                    )
+                )
+        return differences
+
+    @property
+    def mean_differences(self) -> list[MeanCurve]:
+        """The mean of each arm's differences."""
+        return average_lines(self.differences)
 
 
 class ArmPositionLosses(FrozenModel):
@@ -984,15 +1039,6 @@ class ConfigDiff(FrozenModel):
     baseline_config: dict[str, Any]
 
 
-class RunRef(FrozenModel):
-    """A run identified by arm, seed and id."""
-
-    arm: str
-    seed: int
-    id: str
-    status: str
-
-
 class Provenance(FrozenModel):
     """Origin of a report: command, commit, packages, device and preregistration."""
 
@@ -1013,7 +1059,6 @@ class Reproduce(Provenance):
 
     versions: dict[str, dict[str, int]] | None
     data: list[dict[str, Any]]
-    runs: list[RunRef]
     environment: dict[str, Any]
     mixed: list[str]
 
@@ -1097,7 +1142,7 @@ class CurvesReport(HeadsReport):
 class Report(CurvesReport):
     """Content of report.json."""
 
-    version: Literal[12] = Field(REPORT_VERSION, alias="schema")
+    version: Literal[13] = Field(REPORT_VERSION, alias="schema")
     verdict: VerdictSection
     replication: ReplicationContext | None
     corpora: CorporaSection | None

@@ -90,7 +90,7 @@ def create_report(kind, name, effect, *, seeds, flops, together="heads@steps", v
         "runs": runs,
         "reproduce": {
             **nowhere, "command": "python -m attnlab", "preregistered": {}, "changed": [], "data": [],
-            "runs": [], "environment": {}, "mixed": [],
+            "environment": {}, "mixed": [],
         },
         "failures": {"runs": [], "counts": [], "status_counts": [], "caveats": []},
         "config": {"arms": ["two", "four"], "rows": [], "layers": [], "baseline_config": {}},

@@ -101,7 +101,7 @@ def test_json_has_one_record_per_line_and_round_trips(synthetic_reports: Synthet
     assert json.loads(text) == report.to_dict()
     assert load_report(folder / "report.json") == report
     lines = {line.strip().removesuffix(",") for line in text.splitlines()}
-    for record in (*report.runs, *report.reproduce.runs):
+    for record in (*report.runs, *report.curves.lines):
         assert (
             json.dumps(record.to_dict(), sort_keys=True, ensure_ascii=False, separators=(",", ":")) in lines
         )

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from attnlab.report.schema import ConfigCell, ConfigDiff, ConfigRow, LayerKinds, Provenance, Reproduce, RunRef
+from attnlab.report.schema import ConfigCell, ConfigDiff, ConfigRow, LayerKinds, Provenance, Reproduce
 from attnlab.report.verdicts.environment import count_package_versions
 from attnlab.report.verdicts.results import SweepResults, get_common_value
 from attnlab.store.experiment_schema import Experiment
@@ -85,7 +85,6 @@ def build_reproduce_section(sweep: SweepResults, provenance: Provenance) -> Repr
     """Collect everything needed to run the experiment again and to verify that it is the same."""
     datasets = [result.estimate.data for result in sweep.run_results]
     data = {dataset["sha256"]: dataset for dataset in datasets if "sha256" in dataset}
-    runs = [RunRef(arm=run.arm, seed=run.seed, id=run.id, status=run.status) for run in sweep.planned_runs]
     environment = [result.environment for result in sweep.run_results]
     common = {
         key: get_common_value(env.get(key) for env in environment)
@@ -100,7 +99,6 @@ def build_reproduce_section(sweep: SweepResults, provenance: Provenance) -> Repr
         **dict(provenance),
         versions=count_package_versions(sweep),
         data=[data[key] for key in sorted(data)],
-        runs=runs,
         environment=common,
         mixed=mixed,
     )

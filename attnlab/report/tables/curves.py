@@ -3,9 +3,9 @@
 Long curves keep every k-th point on the page, which states k; curves.parquet next to the report has all.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
-from attnlab.report.schema import ArmPositionLosses, CurveLine, CurvesSection, MeanCurve, PositionLosses
+from attnlab.report.schema import ArmPositionLosses, CurveLine, CurvesSection, PositionLosses, average_lines
 from attnlab.report.verdicts.results import Run, SweepResults
 
 MAX_POINTS = 160  # points of one line on the page
@@ -29,22 +29,9 @@ def _thin_points(tokens: list[int]) -> tuple[list[int], int]:
     return (thinned if not tokens or thinned[-1] == tokens[-1] else [*thinned, tokens[-1]]), step
 
 
-def _average_lines(lines: Sequence[CurveLine]) -> list[MeanCurve]:
-    """Average over finished seeds.
-
-    A seed that stopped early is drawn, but must neither bend nor shorten the mean.
-    """
-    curves = []
-    for arm in dict.fromkeys(line.arm for line in lines):
-        arm_lines = [line for line in lines if line.arm == arm]
-        members = [
-            dict(zip(line.tokens, line.values, strict=True))
-            for line in [line for line in arm_lines if line.done] or arm_lines
-        ]
-        shared = sorted(set.intersection(*(set(member) for member in members)))
-        means = [sum(member[t] for member in members) / len(members) for t in shared]
-        curves.append(MeanCurve(arm=arm, tokens=shared, values=means, seeds=len(members)))
-    return curves
+def _round_value(value: float) -> float:
+    """Six significant digits, far below the noise between runs: curves are much of a stored report."""
+    return float(f"{value:.6g}")
 
 
 def build_curves(sweep: SweepResults, incomparable_arms: Collection[str] = ()) -> CurvesSection | None:
@@ -62,29 +49,24 @@ def build_curves(sweep: SweepResults, incomparable_arms: Collection[str] = ()) -
     series = {(run.arm, run.seed): curve for run in sweep.planned_runs if (curve := _get_curve(run, name))}
     points, step = _thin_points(sorted({t for curve in series.values() for t in curve}))
     lines = []
-    differences = []
     for (arm, seed), curve in series.items():
-        done = sweep.run_by_arm_seed[arm, seed].is_done
         tokens = [t for t in points if t in curve]
-        values = [curve[t] for t in tokens]
-        lines.append(CurveLine(arm=arm, seed=seed, done=done, tokens=tokens, values=values))
-        base = series.get((sweep.baseline, seed))
-        shared = (
-            [t for t in tokens if t in base]
-            if base and arm not in (sweep.baseline, *incomparable_arms)
-            else []
+        lines.append(
+            CurveLine(
+                arm=arm,
+                seed=seed,
+                done=sweep.run_by_arm_seed[arm, seed].is_done,
+                tokens=tokens,
+                values=[_round_value(curve[t]) for t in tokens],
+            )
         )
-        if base and shared:
-            paired = done and sweep.run_by_arm_seed[sweep.baseline, seed].is_done
-            values = [curve[t] - base[t] for t in shared]
-            differences.append(CurveLine(arm=arm, seed=seed, done=paired, tokens=shared, values=values))
+    excluded = {sweep.baseline, *incomparable_arms}
     return CurvesSection(
         name=name,
         every=step,
         lines=lines,
-        means=_average_lines(lines),
-        differences=differences,
-        mean_differences=_average_lines(differences),
+        baseline=sweep.baseline,
+        compared=[arm for arm in dict.fromkeys(line.arm for line in lines) if arm not in excluded],
     )
 
 
@@ -104,7 +86,12 @@ def build_position_losses(sweep: SweepResults) -> PositionLosses | None:
             values = [v for _, v in shown]
             lines.append(CurveLine(arm=run.arm, seed=run.seed, done=True, tokens=positions, values=values))
     means = [
-        ArmPositionLosses(arm=mean.arm, position=mean.tokens, values=mean.values, seeds=mean.seeds)
-        for mean in _average_lines(lines)
+        ArmPositionLosses(
+            arm=mean.arm,
+            position=mean.tokens,
+            values=[_round_value(value) for value in mean.values],
+            seeds=mean.seeds,
+        )
+        for mean in average_lines(lines)
     ]
     return PositionLosses(name=name, unit=sweep.get_metric(name).unit, means=means) if means else None
