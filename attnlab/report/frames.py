@@ -199,8 +199,9 @@ class ResultFrames(ABC):
 
     @property
     def _run_dicts(self) -> list[Row]:
-        rows = [self._add_axes(row.to_dict()) for row in self._run_rows]
-        return [{key: value for key, value in row.items() if key != "head_scores"} for row in rows]
+        return [
+            self._add_axes(row.model_dump(mode="json", exclude={"head_scores"})) for row in self._run_rows
+        ]
 
     @abstractmethod
     def _read_curves(self) -> Iterator[Row]: ...

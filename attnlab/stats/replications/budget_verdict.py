@@ -22,6 +22,7 @@ effect does not grow or is m or more on the other side at the smallest budget.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -112,12 +113,12 @@ class BudgetVerdict:
 
 def apply_budget_rule(x: np.ndarray, differences: np.ndarray, margin: float) -> np.ndarray:
     """Indices into `BUDGET_VERDICTS`, of differences [..., seeds, budgets] at `x`, log2 of the budgets."""
-    first_side, last_side, change_side, is_within, may_flip = _find_sides(x, differences, margin)
-    lasts = last_side != 0
-    grows = lasts & (change_side == last_side) & (first_side != -last_side) & ~may_flip
-    shrinks = (first_side != 0) & (change_side == -first_side)
+    sides = _find_sides(x, differences, margin)
+    lasts = sides.last != 0
+    grows = lasts & (sides.change == sides.last) & (sides.first != -sides.last) & ~sides.may_flip
+    shrinks = (sides.first != 0) & (sides.change == -sides.first)
     return np.select(
-        [grows, lasts & (first_side == last_side), is_within & shrinks],
+        [grows, lasts & (sides.first == sides.last), sides.is_within & shrinks],
         [BUDGET_VERDICTS.index(word) for word in (GROWS, PERSISTS, SAME_PLATEAU)],
     )
 
@@ -135,44 +136,55 @@ def decide_budget_verdict(trajectories: BudgetTrajectories, margin: float) -> Bu
     verdict = BUDGET_VERDICTS[int(apply_budget_rule(x, differences, margin))]
     if verdict in _REASONS:
         return BudgetVerdict(verdict, _REASONS[verdict])
-    first_side, last_side, change_side, is_within, _ = map(int, _find_sides(x, differences, margin))
-    if last_side and first_side == -last_side:
+    sides = _find_sides(x, differences, margin)
+    if sides.last and sides.first == -sides.last:
         reason = "the effect changes its sign with the budget"
-    elif last_side and change_side == last_side:
+    elif sides.last and sides.change == sides.last:
         reason = "the effect grows, but at the smallest budget it may be beyond the margin on the other side"
-    elif last_side:
+    elif sides.last:
         reason = "no effect at the smallest budget is shown, nor that it grows"
-    elif is_within:
+    elif sides.is_within:
         reason = "the effect is within the margin at the largest budget, " + (
-            "but that it shrinks is not shown" if first_side else "and none is shown at the smallest"
+            "but that it shrinks is not shown" if sides.first else "and none is shown at the smallest"
         )
-    elif first_side and change_side == -first_side:
+    elif sides.first and sides.change == -sides.first:
         reason = "the effect shrinks with the budget, but whether into the margin is open"
     else:
         reason = "whether the effect at the largest budget is beyond the margin is open"
     return BudgetVerdict(CANNOT_TELL, reason)
 
 
-def _find_sides(
-    x: np.ndarray, differences: np.ndarray, margin: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Sides of 0 of the smallest budget's effect, of the margin of the largest's, and of 0 of the change.
+class _Sides(NamedTuple):
+    """Where 95% intervals lie, [...]. A side is -1 or 1 where the whole interval lies there, else 0.
 
-    A side is -1 or 1 where the whole 95% interval lies there, else 0. Then: whether the interval at the
-    largest budget lies within the margin, and whether that at the smallest reaches the margin on the side
-    opposite to the largest.
+    Attributes:
+        first: Side of 0 of the effect at the smallest budget.
+        last: Side of the margin of the effect at the largest budget.
+        change: Side of 0 of the change.
+        is_within: Whether the interval at the largest budget lies within the margin.
+        may_flip: Whether that at the smallest reaches the margin on the side opposite to `last`.
     """
+
+    first: np.ndarray
+    last: np.ndarray
+    change: np.ndarray
+    is_within: np.ndarray
+    may_flip: np.ndarray
+
+
+def _find_sides(x: np.ndarray, differences: np.ndarray, margin: float) -> _Sides:
+    """The sides of differences [..., seeds, budgets]."""
     slopes = _fit_slopes(x, differences)
     (first_low, first_high), (last_low, last_high), (change_low, change_high) = (
         _compute_interval(values) for values in (differences[..., 0], differences[..., -1], slopes)
     )
-    last_side = 1 * (last_low > margin) - (last_high < -margin)
-    return (
-        1 * (first_low > 0) - (first_high < 0),
-        last_side,
-        1 * (change_low > 0) - (change_high < 0),
-        (-margin < last_low) & (last_high < margin),
-        ((last_side > 0) & (first_low <= -margin)) | ((last_side < 0) & (first_high >= margin)),
+    last = 1 * (last_low > margin) - (last_high < -margin)
+    return _Sides(
+        first=1 * (first_low > 0) - (first_high < 0),
+        last=last,
+        change=1 * (change_low > 0) - (change_high < 0),
+        is_within=(-margin < last_low) & (last_high < margin),
+        may_flip=((last > 0) & (first_low <= -margin)) | ((last < 0) & (first_high >= margin)),
     )
 
 
