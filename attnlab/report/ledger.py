@@ -38,8 +38,9 @@ HEADER = """# Ledger
 
 The options for each goal, and every tested claim with the finding of its source and the result here.
 `{mark} {folder}` generates this page from the reports beside it,
-with a page for each report; ledger.html has the same tables with filters. The README of the project explains
-the verdicts. Papers are cited by author, year and arXiv id, other documents by title.
+with a page for each report; ledger.html has the same tables with filters. The verdicts are explained in the
+README and in docs/reports.md of the project. Papers are cited by author, year and arXiv id, other documents
+by title.
 
 {totals}
 {speedup_note}
@@ -205,19 +206,17 @@ def _build_goals_section(ledger: Ledger, level: str) -> list[str]:
     """Build a table of options per goal; empty if no report has a goal."""
     parts = [GOALS_SECTION.format(note=GOALS_NOTE)] if ledger.goals else []
     for table in ledger.goals:
-        speedup_header = ["effective speed-up"] if table.has_speedups else []
-        headers = ["experiment", "option", f"effect, {level}% CI", "KV cache", "throughput", *speedup_header]
+        headers = ["experiment", "option", *(header for header, _ in table.columns)]
+        headers[2] = f"effect, {level}% CI"
         rows = [
             (
                 f"[{option.experiment}]({option.folder}/report.md)",
                 f"{option.arm} vs {option.against}",
-                *(option.effect, option.cache, option.throughput),
-                *([option.speedup] if table.has_speedups else []),
-                *(option.tested, option.verdict),
+                *values,
             )
-            for option in table.options
+            for option, *values in zip(table.options, *(values for _, values in table.columns), strict=True)
         ]
-        parts += [f"### {table.title}\n", _format_table([*headers, "tested", "verdict"], rows)]
+        parts += [f"### {table.title}\n", _format_table(headers, rows)]
     return parts
 
 

@@ -34,7 +34,8 @@ def write_experiment_report(
     cited: bool = True,
     other: Mapping[str, str] = MappingProxyType({}),
     looks: list[int] | None = None,
-    goals: Sequence[str] = (),
+    goals: Sequence[str] | Mapping[str, str] = (),
+    goal_arms: Sequence[str] = (),
     **effects: float,
 ) -> None:
     """Write a report of an invented experiment; its first claim cites a source, and `other` a conflicting
@@ -48,7 +49,12 @@ def write_experiment_report(
         declared[0] |= other
     runs = write_runs(root / "runs" / name, world)
     provenance = build_provenance(
-        preregistered={"claims": declared, "goals": [*goals]}, command=f"python -m attnlab +experiment={name}"
+        preregistered={
+            "claims": declared,
+            "goals": {**goals} if isinstance(goals, Mapping) else [*goals],
+            "goal_arms": [*goal_arms],
+        },
+        command=f"python -m attnlab +experiment={name}",
     )
     folder = root / "reference" / name
     folder.mkdir(parents=True)
@@ -297,8 +303,57 @@ def test_options_of_a_goal_show_effect_cache_and_verdict(tmp_path):
     markdown = ledger.render_ledger_markdown(loaded, folder)
     assert "### I want a smaller KV cache" in markdown
     assert f"| [mine](mine/report.md) | mqa vs mha | Δ val/loss {format_effect(primary['mqa'])} |" in markdown
+    [headers] = [line for line in markdown.splitlines() if line.startswith("| experiment | option |")]
+    assert headers.count("|") == 2 + 1 + len(table.columns)
     page = ledger.render_ledger_html(loaded, folder)
     assert page.count('<tr role="row" data-option>') == len(table.options)
+
+
+def test_goal_shows_its_own_metric_and_only_its_arms(tmp_path):
+    report = load_report(ROOT / "reports" / "reference" / "forgetting_attention" / "report.json")
+    metric = "length/excess/4"
+    for name, goals, arms in (
+        ("length", {"context": metric, "loss": "val/loss"}, ["forget", "none"]),
+        ("unmeasured", {"context": "length/excess/9"}, None),
+    ):
+        declared = report.reproduce.preregistered | {"goals": goals, "goal_arms": arms}
+        fields = {
+            "experiment": report.experiment.model_copy(update={"name": name}),
+            "reproduce": report.reproduce.model_copy(update={"preregistered": declared}),
+        }
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text(
+            json.dumps(report.model_copy(update=fields).to_dict()), "utf-8"
+        )
+    context, loss = load_ledger(tmp_path).goals
+    effects = {(effect.arm, effect.metric): effect for effect in report.effects}
+    shown = {(option.experiment, option.arm): option.effect for option in context.options}
+    assert shown == {
+        ("length", "forget"): f"Δ {metric} {format_effect(effects['forget', metric])}",
+        ("length", "none"): f"Δ {metric} {format_effect(effects['none', metric])}",
+        **{
+            ("unmeasured", arm): f"Δ val/loss {format_effect(effects[arm, 'val/loss'])}"
+            for arm in ("forget", "none", "alibi")
+        },
+    }
+    assert {option.arm: option.effect for option in loss.options} == {
+        arm: f"Δ val/loss {format_effect(effects[arm, 'val/loss'])}" for arm in ("forget", "none")
+    }
+    [forget] = [option for option in loss.options if option.arm == "forget"]
+    assert forget.tested == "size S; at 0.5× the learning rate of rope"
+    assert forget.cache == "1.03× + 32 B state"
+
+
+def test_options_show_accuracy_stored_bytes_and_the_verdict_on_a_claim_in_another_metric(tmp_path):
+    for name in ("nope_length_gen", "lossy_caches", "needle_window"):
+        (tmp_path / name).mkdir()
+        shutil.copy(ROOT / "reports" / "reference" / name / "report.json", tmp_path / name)
+    cache, context, _ = load_ledger(tmp_path).goals
+    by_arm = {option.arm: option for option in (*cache.options, *context.options)}
+    assert by_arm["alibi"].accuracy == "0.81 against 0.31", "at 12 digits, as the loss beside it"
+    assert by_arm["int4"].cache == "0.188×"
+    assert by_arm["half"].verdict.startswith("SUPPORTED: on needles")
+    assert by_arm["full"].verdict == "EXPLORATORY"
 
 
 def test_options_show_the_effects_on_other_corpora(tmp_path):

@@ -69,16 +69,15 @@ def render_ladder_files(folder: Path) -> None:
 
 
 def summarize_scaling_verdicts(ladders: Sequence[LadderReport]) -> dict[tuple[str, str, str], str]:
-    """(experiment, arm, against) -> the verdicts of all ladders, with the sizes or budgets of each."""
+    """(experiment, arm, against) -> the verdicts of all ladders, each after its scope."""
     verdicts: dict[tuple[str, str, str], list[str]] = {}
     for ladder in ladders:
-        ends = "budgets " if ladder.ladder.budgets else ""
-        ends += f"{ladder.sizes[0].name} to {ladder.sizes[-1].name}"
-        ends += ", exploratory" if ladder.exploratory else ""
         for row in ladder.comparisons:
             key = (ladder.experiment, row.arm, row.against)
-            rates = ", learning rates differ" if describe_learning_rate_caveat(ladder, row) else ""
-            verdicts.setdefault(key, []).append(f"{row.verdict} ({ends}{rates})")
+            notes = ["exploratory"] if ladder.exploratory else []
+            notes += ["learning rates differ"] if describe_learning_rate_caveat(ladder, row) else []
+            note = f" ({', '.join(notes)})" if notes else ""
+            verdicts.setdefault(key, []).append(f"{ladder.scope}: {row.verdict}{note}")
     return {key: "; ".join(texts) for key, texts in verdicts.items()}
 
 

@@ -199,10 +199,13 @@ class Experiment(FrozenModel):
         description="Sentence that answers the question, with placeholders such as {gqa.outcome} that the "
         "report fills in. Default: the first claim about the metric, or a ranking of many arms.",
     )
-    goals: Annotated[list[Goal], OmitFromSummary] = Field(
+    goals: Annotated[list[Goal] | dict[Goal, str], OmitFromSummary] = Field(
         [],
         description="Goals of a reader that the arms are options for; the ledger has a table of options per "
-        "goal.",
+        "goal. With another metric than the experiment's: {context: length/excess/4}.",
+    )
+    goal_arms: Annotated[list[str] | None, OmitFromSummary] = Field(
+        None, description="Arms that are options for the goals; default: all but the baseline."
     )
     size: str | None = Field(None, description="Option of the group `size`, usually set on the command line.")
     arms: list[str] = Field(description="Compared arms, in the order of the tables.")
@@ -340,6 +343,7 @@ class Experiment(FrozenModel):
             "question",
             "answer",
             "goals",
+            "goal_arms",
             "arm_overrides",
             "overrides",
             "size_overrides",

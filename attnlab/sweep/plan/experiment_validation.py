@@ -106,6 +106,7 @@ def complete_experiment(config: Mapping[str, Any]) -> Experiment:
     experiment = _validate_record(Experiment, completed, name, ())
     margin_validation.validate_margin(experiment)
     _validate_answer(experiment, expanded.claims)
+    _validate_goals(experiment)
     return experiment
 
 
@@ -118,7 +119,16 @@ def _validate_names(declared: Mapping[str, Any], name: str) -> None:
     for key in ("baseline", "metric", "match", "match_by"):
         if key in declared and not isinstance(declared[key], str):
             raise InvalidConfig(f"{key}={declared[key]!r} of {name}: give a name, as text", (key,))
-    for key in ("arms", "unmatched", "leakage", "controlled", "metrics", "ladder_arms", "corpora"):
+    for key in (
+        "arms",
+        "unmatched",
+        "leakage",
+        "controlled",
+        "metrics",
+        "ladder_arms",
+        "goal_arms",
+        "corpora",
+    ):
         values = declared.get(key, [])
         if not isinstance(values, list) and key != "arms":
             raise InvalidConfig(f"{key}={values!r} of {name}: give a list of names", (key,))
@@ -401,6 +411,28 @@ def _validate_answer(experiment: Experiment, raw_claims: Sequence[Mapping[str, A
         validate_answer_template(experiment.answer, experiment.arm_overrides, pairs)
     except ValueError as error:
         raise InvalidConfig(f"answer of {experiment.name}: {error}", ("answer",)) from error
+
+
+def _validate_goals(experiment: Experiment) -> None:
+    """Check that options for goals are arms, and that goals name metrics of the experiment.
+
+    Like claims, options may name arms that a command leaves out; without claims, metrics may be left out too.
+    """
+    name = experiment.name
+    for i, arm in enumerate(experiment.goal_arms or []):
+        if arm not in experiment.arm_overrides:
+            hint = format_suggestions(arm, experiment.arm_overrides)
+            raise InvalidConfig(f"goal_arms of {name}: unknown arm {arm}{hint}", ("goal_arms", i))
+    metrics = {experiment.metric, *experiment.metrics}
+    metrics |= {experiment.get_claim_metric(claim) for claim in experiment.claims}
+    goals = experiment.goals if isinstance(experiment.goals, dict) else {}
+    for goal, metric in goals.items() if experiment.claims else ():
+        if metric not in metrics:
+            raise InvalidConfig(
+                f"goals.{goal}={metric} of {name}: neither in metrics nor the metric of a claim"
+                f"{format_suggestions(metric, metrics) or ': add it to metrics'}",
+                ("goals", goal),
+            )
 
 
 def _validate_leakage_arms(declared: Mapping[str, Any], overrides: Mapping[str, Any], name: str) -> None:
