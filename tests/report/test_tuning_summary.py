@@ -122,7 +122,7 @@ def test_warnings_for_grid_edge_missing_pick_and_other_settings(build_from_tunin
     def join_warnings(**changes: Any) -> str:
         return " ".join(build_from_tuning(build_tuning_result(ARMS, **changes)).warnings)
 
-    edge_warning = "gqa: the selected learning rate, 0.01, is at the edge of the grid"
+    edge_warning = "gqa: the best learning rate is at the edge of the grid"
     assert edge_warning in join_warnings(look_up_loss=compute_loss, extend=0)
     assert edge_warning not in join_warnings(look_up_loss=compute_loss)
     assert "has no run" not in join_warnings(look_up_loss=compute_loss)

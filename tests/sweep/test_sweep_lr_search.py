@@ -196,3 +196,11 @@ def test_missing_result_stops_search_only_where_needed():
         )
         assert search.best_rate is None
         assert [key for key, loss in search.requested_losses.items() if loss is None] == [lost]
+
+
+def test_lower_pick_within_the_tolerance_is_not_at_the_edge_of_the_search():
+    losses = {1: 1.805, 2: 1.8, 4: 1.9}
+    search = run_search(make_grid(1, 2, 4, extend=1, robust=0.01), lambda rate, seed: losses[rate])
+    assert (search.best_rate, search.rates, search.at_grid_edge) == (1, (1, 2, 4), False)
+    search = run_search(make_grid(1, 2, 4, extend=1), lambda rate, seed: rate)
+    assert (search.best_rate, search.rates, search.at_grid_edge) == (0.5, (0.5, 1, 2, 4), True)

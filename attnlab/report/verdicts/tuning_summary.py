@@ -125,8 +125,8 @@ def list_tuning_warnings(sweep: SweepResults) -> list[str]:
             warnings.append(f"{arm}: {entry.failure_reason}, so it has no runs.")
         elif entry.at_grid_edge:
             warnings.append(
-                f"{arm}: the selected learning rate, {entry.picked:g}, is at the edge of the grid, which has "
-                "reached its maximum extension; a better rate may lie beyond it."
+                f"{arm}: the best learning rate is at the edge of the grid, which has reached its maximum "
+                f"extension; a better rate than the selected {entry.picked:g} may lie beyond it."
             )
         elif robuster := _find_robuster_rate(sweep, entry):
             warnings.append(

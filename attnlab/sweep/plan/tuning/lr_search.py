@@ -34,12 +34,15 @@ class SearchState:
     """The progress of a search.
 
     `rates` are all rates so far, `requested_losses` map each requested (rate, seed) to its loss (None: no
-    result yet). `best_rate` is the best of the last rung, or None while a loss is missing.
+    result yet). `best_rate` is the best of the last rung, or None while a loss is missing. `at_grid_edge`:
+    the rate with the best average has an untried neighbor; with `robust`, a lower `best_rate` may have one
+    too, which is no worse than the tolerance allows.
     """
 
     rates: tuple[float, ...]
     requested_losses: Mapping[tuple[float, int], float | None]
     best_rate: float | None
+    at_grid_edge: bool = False
 
     def list_losses(self, rate: float, seeds: Iterable[int]) -> list[float | None]:
         """Return the losses at a rate, seed by seed; None if not requested or not known."""
@@ -59,8 +62,9 @@ class SearchState:
 def run_search(grid: RateGrid, look_up_loss: LossLookup) -> SearchState:
     """Run the search as far as `look_up_loss` has results; it is over once `best_rate` is set.
 
-    The best rate lies between two rates that were tried with all seeds too, or at an end of the grid after
-    `grid.extend` rates were added. Of equal rates the lowest is best: if all diverge, the search moves down.
+    The rate with the best average lies between two rates that were tried with all seeds too, or at an end of
+    the grid after `grid.extend` rates were added. Of equal rates the lowest is best: if all diverge, the
+    search moves down.
     """
     rates = list(grid.rates)
     requested_losses = dict[tuple[float, int], float | None]()
@@ -87,9 +91,10 @@ def run_search(grid: RateGrid, look_up_loss: LossLookup) -> SearchState:
         best_rate = find_best(rung, grid.seeds)
         if best_rate is not None:
             _extend_grid(rates, best_rate, grid)
+    at_grid_edge = best_rate in (rates[0], rates[-1])
     if best_rate is not None and grid.robust is not None:
         best_rate = find_best(rung, grid.seeds, near=grid.robust)
-    return SearchState(tuple(rates), requested_losses, best_rate)
+    return SearchState(tuple(rates), requested_losses, best_rate, at_grid_edge)
 
 
 def _find_neighbors(rates: Sequence[float], rate: float) -> set[float]:

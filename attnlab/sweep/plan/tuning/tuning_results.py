@@ -142,7 +142,7 @@ class TuningState:
         return ArmTuningResult(
             picked=picked,
             failure_reason=self.explain_missing_rate(arm) if picked is None else None,
-            at_grid_edge=picked in (search.rates[0], search.rates[-1]),
+            at_grid_edge=search.at_grid_edge,
             same_settings=entry.settings == entry.compared_settings,
             tokens=entry.search_tokens,
             comparison_tokens=entry.comparison_tokens,
