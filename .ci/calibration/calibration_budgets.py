@@ -89,6 +89,16 @@ TRUTHS: Mapping[str, tuple[float, float, float, float]] = {  # the effect at eac
 }
 
 
+# The probability that a run has learned a task by each budget. A run that has not is 20 margins behind.
+LEARNED: Mapping[str, tuple[float, float, float, float]] = {
+    "half learn by the largest": (0, 0.1, 0.3, 0.5),
+    "nine of ten learn by the largest": (0, 0.3, 0.6, 0.9),
+    "99 of 100 learn by the largest": (0, 0.5, 0.9, 0.99),
+    "all learn by the third": (0, 0.5, 1, 1),
+}
+MARGINS_BEHIND = 20.0
+
+
 def list_true_verdicts(truth: tuple[float, ...]) -> set[str]:
     """The verdicts that a truth in margins does not contradict, by their definitions in `budget_verdict`."""
     first, last = truth[0], truth[-1]
@@ -143,6 +153,30 @@ def format_rate_table(noise: str, margins: Sequence[float] = MARGINS) -> str:
     return format_table(["truth", "word", *heads], lines)
 
 
+def format_learning_table() -> str:
+    """As `format_rate_table`, of runs that learn a task at some budget, and keep it, or do not.
+
+    Within both groups the sd is a tenth of the margin.
+    """
+    lines = []
+    for truth, learned in LEARNED.items():
+        true_verdicts = list_true_verdicts(tuple(MARGINS_BEHIND * (1 - rate) for rate in learned))
+        columns = []
+        for seeds in SEEDS:
+            rng = np.random.default_rng(zlib.crc32(f"budgets that learn: {truth}, {seeds}".encode()))
+            has_learned = rng.random((LADDERS, seeds, 1)) < np.array(learned)
+            noise = 0.1 * rng.standard_normal(has_learned.shape)
+            indices = apply_budget_rule(np.log2(BUDGETS), noise + MARGINS_BEHIND * ~has_learned, 1.0)
+            columns.append([float((indices == number).mean()) for number in range(len(BUDGET_VERDICTS))])
+        for number, verdict in enumerate(BUDGET_VERDICTS):
+            rates = [column[number] for column in columns]
+            if verdict in true_verdicts:
+                lines.append(format_cells(truth, verdict, *(f"{100 * rate:.0f}" for rate in rates)))
+            elif any(rates):
+                lines.append(format_cells(truth, f"{verdict} (wrong)", *map(format_error_rate, rates)))
+    return format_table(["truth", "word", *(f"{seeds} seeds" for seeds in SEEDS)], lines)
+
+
 def format_measured_noise(arm: str) -> str:
     """The sd of an arm's differences at each budget, and the correlations between budgets."""
     differences = read_differences(arm)
@@ -167,6 +201,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     **{noise.replace(" ", "_"): partial(format_rate_table, noise) for noise in ASSUMED},
     **{f"measured_{arm}": partial(format_measured_rates, arm) for arm in MEASURED},
     **{f"noise_of_{arm}": partial(format_measured_noise, arm) for arm in MEASURED},
+    "learning": format_learning_table,
 }
 
 if __name__ == "__main__":
