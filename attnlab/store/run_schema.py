@@ -27,6 +27,8 @@ SCHEMA_VERSION: Final = 2
 Status = Literal["done", "diverged", "out_of_memory", "crashed", "timed_out", "killed", "host_out_of_memory"]
 # Infrastructure failures, which are no result of the run's arm.
 LOST_STATUSES: Final = ("killed", "host_out_of_memory")
+# Failures that are a result of the run's arm.
+FAILED_STATUSES: Final = ("diverged", "crashed", "timed_out", "out_of_memory")
 Direction = Literal["lower", "higher"]
 MetricKind = Literal["seeds", "count", "time", "share", "censored"]
 EvaluatedOn = Literal["targets", "bytes", "lengths", "best"]

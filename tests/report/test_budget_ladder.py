@@ -102,7 +102,7 @@ def test_page_and_text_speak_of_budgets(tmp_path, blank_charts):
         assert not re.search(r"ladder size|at each size|across sizes|ten times", body, re.IGNORECASE)
     assert "reached sooner, not lower" in terminal
     [summary] = ladder_page.summarize_scaling_verdicts([ladder]).values()
-    assert summary == "SAME PLATEAU (budgets 1x to 8x)"
+    assert summary == "400k to 3.2M tokens: SAME PLATEAU"
     index = render_index(tmp_path)
     assert "only reached sooner?" in index
     assert "budgets 1x to 8x" in index

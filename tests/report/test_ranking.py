@@ -89,6 +89,16 @@ def test_arm_with_a_diverged_run_may_have_any_rank(tmp_path: Path) -> None:
     assert [format_rank(rank) for rank in ranks.values()] == ["1 to 2", "1 to 3", "2 to 3"]
 
 
+@pytest.mark.parametrize("status", ["timed_out", "crashed", "out_of_memory"])
+def test_failed_run_leaves_the_ranks_of_other_arms(tmp_path: Path, status: str) -> None:
+    world = World(effects={"mha": 0.0, "worse": 10.0, "wild": 5.0}, status={("wild", 2): status})
+    report = build_report(
+        build_context(world, claims=[]), write_runs(tmp_path, world), None, build_provenance()
+    )
+    ranks = ranking.compute_ranks(report, ["mha", "wild", "worse"])
+    assert [format_rank(rank) for rank in ranks.values()] == ["1 to 2", "1 to 3", "2 to 3"]
+
+
 def test_few_arms_get_no_additional_columns(tmp_path: Path) -> None:
     report = make_report(tmp_path, ARMS[:-1])
     assert ranking.build_ranking_columns(report) == [] == find_equal_byte_arms(report, build_answer(report))

@@ -193,7 +193,7 @@ def test_exploratory_ladder_is_marked_everywhere():
         )
         assert ["EXPLORATORY" in output for output in outputs] == [is_exploratory] * 3
         assert ladder_page.summarize_scaling_verdicts([ladder]) == {
-            ("heads", "four", "two"): f"HOLDS (40k to 625k{', exploratory' if is_exploratory else ''})"
+            ("heads", "four", "two"): f"{ladder.scope}: HOLDS{' (exploratory)' if is_exploratory else ''}"
         }
     assert "exploratory" not in ladder_page.format_decision_accuracy(
         [preregistered]
@@ -285,9 +285,27 @@ def test_failed_run_leaves_no_verdict(machine):
     reports = create_ladder(0.01, 0.01, 0.01, 0.01)
     lowest = with_status(reports["heads@steps.40k"], 1, "killed" if machine else "diverged")
     [row] = build_ladder_report({**reports, "heads@steps.40k": lowest}).comparisons
-    assert row.verdict == ("HOLDS" if machine else "CANNOT TELL")
-    assert ("runs failed at 40k (1)" in row.reason) is not machine
+    assert row.verdict == "CANNOT TELL"
+    assert ("runs are not finished at 40k (1)" if machine else "runs failed at 40k (1)") in row.reason
     assert len(row.effects[0].differences) == 15
+    [base, arm] = build_ladder_report({**reports, "heads@steps.40k": lowest}).losses
+    assert base.multiplier is arm.multiplier is None, "that of the survivors"
+    assert build_ladder_report(reports).losses[1].multiplier is not None
+
+
+def test_lack_of_device_memory_is_a_failure_of_the_arm():
+    reports = create_ladder(0.01, 0.01, 0.01, 0.01)
+    lowest = with_status(reports["heads@steps.40k"], 1, "out_of_memory")
+    [row] = build_ladder_report({**reports, "heads@steps.40k": lowest}).comparisons
+    assert (row.verdict, row.effects[0].failed) == ("CANNOT TELL", 1)
+
+
+def test_metric_that_is_no_loss_has_no_compute_multiplier():
+    reports = {
+        title: with_runs(one, lambda run: {"metrics": {"val/loss": 0.0 if run.arm == "two" else 0.1}})
+        for title, one in create_ladder(0.01, 0.01, 0.01, 0.01).items()
+    }
+    assert [losses.multiplier for losses in build_ladder_report(reports).losses] == [None, None]
 
 
 def test_ladder_without_a_finished_pair_has_no_verdict():
@@ -364,7 +382,7 @@ def test_transferred_rates_that_differ_get_a_caveat(rate, has_caveat):
     alone = ladder.model_copy(update={"ladder": ladder.ladder.model_copy(update={"rates": None})})
     assert caveat not in ladder_page.render_ladder_markdown(alone)
     [sizes] = ladder_page.summarize_scaling_verdicts([ladder]).values()
-    assert ("(40k to 625k, learning rates differ)" in sizes) == has_caveat
+    assert sizes.endswith(" (learning rates differ)") == has_caveat
 
 
 def test_ladder_figures_can_be_rendered():
@@ -394,6 +412,9 @@ def test_every_report_compares_all_corpora():
     assert claim.heterogeneity.endswith("so the effect differs by corpus")
     difference = r"plain minus code: \+0\.03\d+ nats, 95% CI \[\+0\.03\d+, \+0\.04\d+\], so "
     assert re.match(difference, claim.heterogeneity)
+    failed = {**reports, "heads@code": with_status(reports["heads@code"], 1, "diverged")}
+    [failed_claim] = corpus_comparison.add_corpus_comparison(failed)["heads"].corpora.claims
+    assert failed_claim.heterogeneity == "runs failed on code (1), so the corpora are not compared"
     assert [row.decision for row in claim.rows] == [
         format_decision(report.verdict.claims[0]) for report in reports.values()
     ]

@@ -19,11 +19,13 @@ from synthetic import (
 )
 from worlds import SyntheticReports
 
+from attnlab import stats
 from attnlab.cli.verbs.schema import build_schema
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import LayerKinds, Report
 from attnlab.report.tables.config_diff import list_layer_kinds
 from attnlab.report.tables.wording import describe_claim, format_margin_reason
+from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.report.verdicts.results import Run
 
 SCHEMA = build_schema("report")
@@ -219,6 +221,36 @@ def test_arm_that_always_diverges_is_worse(tmp_path: Path, arm: str, relation: s
     assert (result.verdict, result.basis) == (verdict, "ranks")
     assert (result.decision.p <= 0.05) is (verdict == "SUPPORTED")
     assert "median Δ val/loss = not finite, " in describe_claim(result)
+
+
+def test_effect_is_not_that_of_the_runs_that_survived(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "gqa": -1.0, "mqa": 0.06}, seeds=list(range(8)))
+    rows = []
+    for seeds in ((), (2, 5), range(8)):
+        status = {("gqa", seed): "diverged" for seed in seeds}
+        report = make_report(tmp_path / str(len(seeds)), replace(world, status=status), claims=[])
+        rows.append(next(row for row in report.effects if row.primary and row.arm == "gqa"))
+    assert [(row.n, row.planned, row.verdict) for row in rows] == [
+        (8, 8, "BETTER by more than the margin"),
+        (6, 8, "INCONCLUSIVE"),
+        (0, 8, "WORSE by more than the margin"),
+    ]
+
+
+def test_arm_that_always_diverges_has_the_worst_proportion() -> None:
+    seeds = range(8)
+    sweep = SimpleNamespace(
+        run_by_arm_seed={
+            (arm, seed): SimpleNamespace(status=status)
+            for arm, status in (("mha", "done"), ("gqa", "diverged"))
+            for seed in seeds
+        },
+        get_value=lambda arm, seed, metric: 0.9 if arm == "mha" else None,
+    )
+    claim = SimpleNamespace(metric="val/accuracy", direction="higher", weights={"gqa": 1.0, "mha": -1.0})
+    evidence = BASES["e-value"].collect_evidence(sweep, claim, seeds, stats.FixedSample())
+    assert (evidence.n, evidence.estimate) == (8, pytest.approx(-0.9))
+    assert evidence.p_below(0.0) < 0.05
 
 
 def test_one_seed_decides_counted_claims_only(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from attnlab.cli.hydra_errors import format_hydra_error
 from attnlab.errors import InvalidConfig
-from attnlab.store.experiment_schema import Experiment
+from attnlab.store.experiment_schema import Experiment, expand_claims
 
 VALID = """\
 # @package _global_
@@ -113,6 +113,23 @@ def test_short_forms_of_claims_add_the_arms_that_they_combine(plan_file):
     assert chain.changed == (), "short forms are no deviation"
     part = plan_file(text.replace("FORM", "interaction: [one, four]"), "arms=[two,one]").experiment
     assert (part.arms, part.claims) == (["two", "one"], []), "a claim about an arm left out is left out"
+
+
+def test_two_claims_never_share_an_arm_of_one_name():
+    says = {"says": "{arm} is worse than {against}", "is": "above", "threshold": 0}
+    arms = {"base": [], "a": ["x=1", "y=1"], "b": ["x=2", "z=1"]}
+    claims = [{**says, "leave_one_out": "a"}, {**says, "leave_one_out": "b"}]
+    message = r"claim 2: leave_one_out: it needs an arm without_x with \['z=1'\]"
+    with pytest.raises(InvalidConfig, match=message):
+        expand_claims(claims, [*arms], arms, "base")
+    same = expand_claims([claims[0], claims[0]], [*arms], arms, "base")
+    assert same.arm_overrides["without_x"] == ["y=1"]
+    own = expand_claims(claims[:1], [*arms], {**arms, "without_x": ["y=3"]}, "base")
+    assert own.arm_overrides["without_x"] == ["y=3"], "an arm of the file keeps its overrides"
+    arms = {"base": [], "k": ["x=1"], "k_v": ["y=1"], "v_q": ["z=1"], "q": ["w=1"]}
+    claims = [{"is": "within", "interaction": pair} for pair in (["k", "v_q"], ["k_v", "q"])]
+    with pytest.raises(InvalidConfig, match="claim 2: interaction: it needs an arm k_v_q"):
+        expand_claims(claims, [*arms], arms, "base")
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """Replications of an experiment: on several corpora, and at the sizes of a ladder."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from attnlab.errors import InvalidConfig
 from attnlab.store.run_schema import RunResult, Trunk
+from attnlab.sweep.plan.replications import ladder_plan
 
 LADDER = (
     "+ladder={name:steps,rungs:{low:['trainer.max_steps=2'],high:['trainer.max_steps=6']},seeds:{low:2,high:1},"
@@ -59,6 +62,15 @@ def test_ladder_replaces_size_overrides(plan_toy):
     assert alone.runs[0].config["trainer"]["max_steps"] == 9
     plans = plan_toy("+experiment=heads", by_size, LADDER)
     assert [plan.runs[0].config["trainer"]["max_steps"] for plan in plans] == [2, 6]
+
+
+def test_rates_that_are_not_scaled_keep_all_digits():
+    """Budgets share a trunk only if their learning rates are equal."""
+    runs = {"one": SimpleNamespace(estimate=SimpleNamespace(lr=0.03333, training_flops=1e9))}
+    arms = {"one": SimpleNamespace(estimate=SimpleNamespace(training_flops=8e9))}
+    for power, rate in ((0.0, 0.03333), (-1 / 3, 0.0167)):
+        ladder = SimpleNamespace(rates=SimpleNamespace(power=power))
+        assert ladder_plan.transfer_learning_rates(ladder, runs, arms, "one") == {"one": rate}
 
 
 def test_learning_rates_transfer_from_tuned_size(plan_toy):

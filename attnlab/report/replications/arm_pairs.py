@@ -3,8 +3,7 @@
 from itertools import combinations
 
 from attnlab.report.schema import ClaimResult, Report
-
-FAILED_STATUSES = ("diverged", "crashed", "timed_out")
+from attnlab.store.run_schema import FAILED_STATUSES
 
 
 def collect_values(report: Report, arm: str, metric: str) -> dict[int, float]:
@@ -55,6 +54,12 @@ def count_failed_runs(report: Report, arm: str) -> int:
     """How many runs of an arm, or of a contrast's side, failed by themselves; machine faults do not count."""
     arms = _find_side(report, arm)
     return sum(run.arm in arms and run.status in FAILED_STATUSES for run in report.runs)
+
+
+def count_unfinished_runs(report: Report, arm: str) -> int:
+    """How many runs of an arm, or of a contrast's side, have no outcome: not yet trained, or lost."""
+    arms = _find_side(report, arm)
+    return sum(run.arm in arms and run.status not in ("done", *FAILED_STATUSES) for run in report.runs)
 
 
 def get_training_flops(report: Report, arm: str) -> float | None:

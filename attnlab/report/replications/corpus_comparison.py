@@ -6,7 +6,11 @@ from statistics import mean, stdev
 
 from attnlab.report.answer import build_answer, get_primary_effects
 from attnlab.report.number_format import format_number, format_percent
-from attnlab.report.replications.arm_pairs import compute_differences, is_primary_difference
+from attnlab.report.replications.arm_pairs import (
+    compute_differences,
+    count_failed_runs,
+    is_primary_difference,
+)
 from attnlab.report.schema import (
     ClaimResult,
     CorporaSection,
@@ -90,8 +94,19 @@ def _build_claim_row(title: str, report: Report, claim: ClaimResult) -> CorpusCl
 
 
 def _summarize_corpora(reports: Mapping[str, Report], claim: ClaimResult) -> str:
-    """A sentence on how the effects of the corpora differ; empty where the spread on a corpus is unknown."""
+    """A sentence on how the effects of the corpora differ; empty where the spread on a corpus is unknown.
+
+    With failed runs the means would be those of the survivors.
+    """
     effects = []
+    pair = (claim.arm, claim.against)
+    failed = [
+        f"{_get_place(report).name} ({count})"
+        for report in reports.values()
+        if (count := sum(count_failed_runs(report, arm) for arm in pair))
+    ]
+    if failed:
+        return f"runs failed on {', '.join(failed)}, so the corpora are not compared"
     for report in reports.values():
         differences = [*compute_differences(report, claim.arm, claim.against, claim.metric).values()]
         spread = stdev(differences) if len(differences) > 1 else 0.0

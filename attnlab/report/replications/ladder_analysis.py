@@ -1,7 +1,7 @@
 """Analysis of a ladder: combine the reports of its sizes or budgets. A pure function of these reports."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 
@@ -29,6 +29,7 @@ from attnlab.report.replications.arm_pairs import (
     collect_values,
     compute_differences,
     count_failed_runs,
+    count_unfinished_runs,
     find_incomparability_reasons,
     get_training_flops,
     is_primary_difference,
@@ -151,7 +152,7 @@ def _build_comparison(
 ) -> Comparison:
     """The effect at each size, the line through them, and the scaling verdict of the preregistered rule."""
     rows, reasons = _collect_effects(size_reports, pair, experiment.metric)
-    obstacle = _explain_missing_verdict(rows, reasons)
+    obstacle = _explain_missing_verdict(size_reports, pair, rows, reasons)
     sizes = [
         SizeSample(row.x, row.differences)
         for row in rows
@@ -208,7 +209,7 @@ def _build_budget_comparison(
     rows, reasons = _collect_effects(size_reports, pair, experiment.metric)
     by_budget = [compute_differences(report, *pair, experiment.metric) for _, report in size_reports]
     seeds = [seed for seed in by_budget[0] if all(seed in differences for differences in by_budget)]
-    obstacle = _explain_missing_verdict(rows, reasons, "budget")
+    obstacle = _explain_missing_verdict(size_reports, pair, rows, reasons, "budget")
     if obstacle is None and not seeds:
         obstacle = "no seed has a finished pair of runs at every budget"
     multiples = [budgets[size.name] for size, _ in size_reports]
@@ -246,18 +247,30 @@ def _build_budget_comparison(
 
 
 def _explain_missing_verdict(
-    rows: Sequence[SizeEffect], reasons: Sequence[str], step_name: str = "size"
+    size_reports: SizeReports,
+    pair: tuple[str, str],
+    rows: Sequence[SizeEffect],
+    reasons: Sequence[str],
+    step_name: str = "size",
 ) -> str | None:
-    """The reason why two arms have no verdict: `reasons` against comparing them, or failed runs.
+    """The reason why two arms have no verdict: `reasons` against comparing them, failed or unfinished runs.
 
-    None where they have a verdict.
+    None where they have a verdict. The runs that finish first may be a biased subset, as for claims.
     """
     if reasons:
         return f"NOT COMPARABLE: {'; '.join(reasons)}"
     if lost := ", ".join(f"{row.size} ({row.failed})" for row in rows if row.failed):
         return f"runs failed at {lost}, so the trend is unknown"
+    unfinished = {size.name: _count(count_unfinished_runs, report, pair) for size, report in size_reports}
+    if waiting := ", ".join(f"{size} ({count})" for size, count in unfinished.items() if count):
+        return f"runs are not finished at {waiting}"
     has_pair = any(row.differences for row in rows)
     return None if has_pair else f"no {step_name} of the ladder has a finished pair of runs"
+
+
+def _count(count_runs: Callable[[Report, str], int], report: Report, pair: tuple[str, str]) -> int:
+    """Count runs of both arms."""
+    return sum(count_runs(report, arm) for arm in pair)
 
 
 def _build_line_point(trend: Trend, x: float) -> LinePoint:
@@ -273,7 +286,7 @@ def _build_size_effect(size: LadderSize, report: Report, pair: tuple[str, str], 
         n=len(differences),
         **dict(_estimate_mean(differences)),
         differences=differences,
-        failed=sum(count_failed_runs(report, arm) for arm in pair),
+        failed=_count(count_failed_runs, report, pair),
     )
 
 
@@ -350,13 +363,17 @@ def _build_arm_losses(
 ) -> list[ArmLosses]:
     """The loss of every arm at each size, and its compute multiplier at the largest.
 
-    The multiplier takes the seeds of two sizes as independent, which those of two budgets are not.
+    The multiplier takes the seeds of two sizes as independent, which those of two budgets are not. Without a
+    verdict on the arm against the baseline there is none either, nor in a metric that is not a loss.
     """
     base = experiment.baseline
     rows = {
         arm: [_build_loss_point(size, report, arm, experiment.metric) for size, report in size_reports]
         for arm in experiment.arms
     }
+    has_losses = experiment.direction == "lower" and all(
+        value > 0 for points in rows.values() for point in points for value in point.values
+    )
     known_losses = {
         arm: [SizeLosses(p.flops, p.values) for p in points if p.flops and p.values]
         for arm, points in rows.items()
@@ -367,7 +384,12 @@ def _build_arm_losses(
             arm=arm,
             points=points,
             multiplier=None
-            if arm == base or {arm, base} & leaking or not has_multiplier
+            if arm == base
+            or {arm, base} & leaking
+            or not (has_multiplier and has_losses)
+            or _explain_missing_verdict(
+                size_reports, (arm, base), *_collect_effects(size_reports, (arm, base), experiment.metric)
+            )
             else _build_multiplier(known_losses[base], known_losses[arm]),
         )
         for arm, points in rows.items()

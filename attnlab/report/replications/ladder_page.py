@@ -77,7 +77,7 @@ def summarize_scaling_verdicts(ladders: Sequence[LadderReport]) -> dict[tuple[st
             notes = ["exploratory"] if ladder.exploratory else []
             notes += ["learning rates differ"] if describe_learning_rate_caveat(ladder, row) else []
             note = f" ({', '.join(notes)})" if notes else ""
-            verdicts.setdefault(key, []).append(f"{ladder.scope}: {row.verdict}{note}")
+            verdicts.setdefault(key, []).append(f"{ladder.scope or ladder.ladder.name}: {row.verdict}{note}")
     return {key: "; ".join(texts) for key, texts in verdicts.items()}
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from attnlab import stats
 from attnlab.report.schema import ConditionCell, Effect, EffectVerdict, PairedMean, Report
+from attnlab.store.run_schema import FAILED_STATUSES
 
 MANY_ARMS = 8  # with more arms, a page lets its reader highlight one
 EFFECT_STATES = {  # short verdicts for a table of many arms
@@ -62,7 +63,7 @@ def compute_ranks(report: Report, arms: Sequence[str]) -> dict[str, stats.RankIn
     """Compute simultaneous 95% intervals for the ranks of arms in the experiment's metric, rank 1 the best.
 
     They use the seeds of the last interim analysis that all these arms have finished; an anytime-valid design
-    is analyzed at all seeds that they share. An arm with a diverged run among them is not shown to be better
+    is analyzed at all seeds that they share. An arm with a failed run among them is not shown to be better
     or worse than any other. Empty for fewer than two arms, and before the first analysis is complete.
     """
     if len(arms) < 2:
@@ -72,7 +73,7 @@ def compute_ranks(report: Report, arms: Sequence[str]) -> dict[str, stats.RankIn
 
     def has_outcomes(seeds: Sequence[int]) -> bool:
         runs = [run_by_arm_seed.get((arm, seed)) for arm in arms for seed in seeds]
-        return all(run is not None and run.status in ("done", "diverged") for run in runs)
+        return all(run is not None and run.status in ("done", *FAILED_STATUSES) for run in runs)
 
     if experiment.looks == "anytime":
         seeds = [seed for seed in experiment.seeds if has_outcomes([seed])]

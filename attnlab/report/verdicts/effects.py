@@ -143,7 +143,9 @@ def _build_effect(
         p_equivalent=equivalent,
         p_noninferior=noninferior,
         kind=definition.kind,
-        verdict=_classify_effect(sweep, arm, metric, margin, alpha, differences, rule, bool(reasons)),
+        verdict=_classify_effect(
+            sweep, arm, metric, margin, alpha, differences, sweep.seeds[:count], rule, bool(reasons)
+        ),
         reasons=[reason.text for reason in reasons],
         pairs=[pair.model_copy(update={"difference": None}) for pair in pairs] if reasons else pairs,
     )
@@ -169,20 +171,30 @@ def _classify_effect(
     margin: float | None,
     alpha: float,
     differences: list[float],
+    seeds: Sequence[int],
     design: stats.StoppingRule,
     is_incomparable: bool,
 ) -> EffectVerdict:
-    """Decide the verdict on a difference at the alpha allocated to the claim about it."""
+    """Decide the verdict on a difference at the alpha allocated to the claim about it.
+
+    As for claims, ranks decide where a run diverged: a mean would be that of the survivors.
+    """
     if is_incomparable:
         return EffectVerdict.NOT_COMPARABLE
     if differences and any(leakage_check.is_leaking_by_design(sweep, name) for name in (arm, sweep.baseline)):
         return EffectVerdict.LEAKING
     if metric != sweep.experiment.metric:  # its direction is undefined, so it is only described
         return EffectVerdict.EXPLORATORY
-    if not differences:
+    direction = sweep.experiment.direction
+    weights = {arm: 1.0, sweep.baseline: -1.0}
+    runs = [sweep.run_by_arm_seed[name, seed] for name in weights for seed in seeds]
+    has_diverged = any(run.status == "diverged" for run in runs)
+    outcomes = sweep.compute_outcomes(weights, metric, seeds, direction) if has_diverged else differences
+    if not outcomes:
         return EffectVerdict.NO_RESULT
-    outer, inner = (
-        stats.estimate_paired_difference(differences, level, design).interval
-        for level in (1 - alpha, 1 - 2 * alpha)
-    )
+    if has_diverged and not isinstance(design, stats.BeforeFirstAnalysis):
+        evidence: stats.Evidence = stats.RankDifferences(outcomes)
+    else:
+        evidence = stats.PairedDifferences(differences, design)
+    outer, inner = (evidence.interval(level) for level in (1 - alpha, 1 - 2 * alpha))
     return decide_effect_verdict(outer, inner, margin, sweep.experiment.direction)

@@ -123,9 +123,8 @@ class EValueBasis(Basis):
     def collect_evidence(
         self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule
     ) -> stats.Evidence | None:
-        pairs = sweep.build_pairs(claim.weights, claim.metric, seeds)
-        if not pairs or isinstance(design, stats.BeforeFirstAnalysis):
-            return _build_t_evidence(claim, pairs, design)
+        if isinstance(design, stats.BeforeFirstAnalysis):
+            return _build_t_evidence(claim, sweep.build_pairs(claim.weights, claim.metric, seeds), design)
         worst = 1.0 if claim.direction == "lower" else 0.0
 
         def get_proportion(arm: str, seed: int) -> float | None:
@@ -137,7 +136,7 @@ class EValueBasis(Basis):
             terms = [(weight, get_proportion(arm, seed)) for arm, weight in claim.weights.items()]
             known_terms = [weight * value for weight, value in terms if value is not None]
             sums += [sum(known_terms)] if len(known_terms) == len(terms) else []
-        return stats.ProportionDifferences(sums)
+        return stats.ProportionDifferences(sums) if sums else None
 
     def estimate_required_seeds(
         self, region: tuple[float, float], evidence: Any, differences: Sequence[float], tail: float

@@ -44,17 +44,18 @@ def expand_claims(
         InvalidConfig: A claim has several forms, an unknown arm, or a form that gives no claim.
     """
     all_overrides = {arm: list(lines) for arm, lines in arm_overrides.items()}
+    made_arms = dict[str, list[str]]()
     compared = list(arms)
     expanded, positions = list[Any](), list[int]()
     for i, claim in enumerate(claims):
         form = _find_form(claim, i) if isinstance(claim, Mapping) else None
         try:
             if form == "interaction":
-                new_claims = [_expand_interaction(claim, compared, all_overrides, baseline)]
+                new_claims = [_expand_interaction(claim, compared, all_overrides, made_arms, baseline)]
             elif form == "chain":
                 new_claims = [*_expand_chain(claim, all_overrides)]
             elif form == "leave_one_out":
-                new_claims = [*_expand_leave_one_out(claim, compared, all_overrides)]
+                new_claims = [*_expand_leave_one_out(claim, compared, all_overrides, made_arms)]
             else:
                 if form == "contrast":
                     _validate_contrast(claim, all_overrides)
@@ -90,13 +91,17 @@ def _find_form(claim: Mapping[str, Any], index: int) -> str | None:
 
 
 def _expand_interaction(
-    claim: Mapping[str, Any], arms: list[str], overrides: dict[str, list[str]], baseline: str
+    claim: Mapping[str, Any],
+    arms: list[str],
+    overrides: dict[str, list[str]],
+    made_arms: dict[str, list[str]],
+    baseline: str,
 ) -> dict[str, Any]:
     pair = _require_names(claim["interaction"], overrides)
     if len(pair) != 2 or baseline in pair:
         raise ValueError(f"give two arms, without the baseline {baseline}, as in [gate, exclusive]")
     both = "_".join(pair)
-    if both not in overrides:
+    if both not in overrides or both in made_arms:
         lines = {_get_key(line): line for line in overrides[pair[0]]}
         for line in overrides[pair[1]]:
             if lines.setdefault(_get_key(line), line) != line:
@@ -104,7 +109,7 @@ def _expand_interaction(
                     f"{pair[0]} and {pair[1]} both set {_get_key(line)}: write an arm {both} with the value "
                     "of both changes together"
                 )
-        overrides[both] = list(lines.values())
+        _add_arm(both, list(lines.values()), overrides, made_arms)
     if both not in arms and {*pair, baseline} <= {*arms}:
         arms.append(both)
     return {**claim, "contrast": {both: 1.0, pair[0]: -1.0, pair[1]: -1.0, baseline: 1.0}}
@@ -119,7 +124,10 @@ def _expand_chain(claim: Mapping[str, Any], overrides: Mapping[str, Any]) -> Ite
 
 
 def _expand_leave_one_out(
-    claim: Mapping[str, Any], arms: list[str], overrides: dict[str, list[str]]
+    claim: Mapping[str, Any],
+    arms: list[str],
+    overrides: dict[str, list[str]],
+    made_arms: dict[str, list[str]],
 ) -> Iterator[dict[str, Any]]:
     [whole] = _require_names([claim["leave_one_out"]], overrides)
     lines = overrides[whole]
@@ -129,10 +137,27 @@ def _expand_leave_one_out(
     for i, line in enumerate(lines):
         key = short_keys[i] if short_keys.count(short_keys[i]) == 1 else _get_key(line).replace(".", "_")
         remainder = f"without_{key.replace('/', '_')}"
-        overrides.setdefault(remainder, [*lines[:i], *lines[i + 1 :]])
+        _add_arm(remainder, [*lines[:i], *lines[i + 1 :]], overrides, made_arms)
         if whole in arms and remainder not in arms:
             arms.append(remainder)
         yield _make_pair_claim(claim, remainder, whole)
+
+
+def _add_arm(
+    name: str, lines: list[str], overrides: dict[str, list[str]], made_arms: dict[str, list[str]]
+) -> None:
+    """Add an arm that a claim combines, unless the file has it.
+
+    Raises:
+        ValueError: another claim has made an arm of this name with other overrides.
+    """
+    if made_arms.get(name, lines) != lines:
+        raise ValueError(
+            f"it needs an arm {name} with {lines}, and another claim one with {made_arms[name]}: rename an "
+            "arm, or write these claims with `arm` and `against`"
+        )
+    if name not in overrides:
+        overrides[name] = made_arms[name] = lines
 
 
 def _make_pair_claim(claim: Mapping[str, Any], arm: str, against: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from attnlab.errors import escape_unprintable
 from attnlab.store import config_groups
-from attnlab.store.run_schema import LOST_STATUSES, RunConfig, RunEstimate
+from attnlab.store.run_schema import FAILED_STATUSES, LOST_STATUSES, RunConfig, RunEstimate
 from attnlab.sweep.execute.progress import format_duration
 from attnlab.sweep.execute.time_estimate import UNKNOWN
 from attnlab.sweep.plan.plan import Plan
@@ -17,7 +17,7 @@ SCREEN_ROWS = 20  # with more runs, a table has a row per arm
 FIGURE_COLUMNS = ("parameters", "KV B/token", "epochs", "memory", "time")
 # dropped in this order on a narrow terminal
 OPTIONAL_COLUMNS = ("KV B/token", "epochs", "parameters", "id", "memory", "time", "seeds")
-FAILED_STATES = ("diverged", "crashed", "timed_out", "out_of_memory", *LOST_STATUSES)
+FAILED_STATES = (*FAILED_STATUSES, *LOST_STATUSES)
 
 
 def build_run_table(

@@ -106,7 +106,7 @@ def make_size_keys(base: Mapping[str, Any], ladder: LadderConfig, size_name: str
 def transfer_learning_rates(
     ladder: LadderConfig, tuned_runs: Mapping[str, RunConfig], arms: Mapping[str, Arm], baseline: str
 ) -> dict[str, float]:
-    """Return each arm's learning rate at this size, to three significant digits.
+    """Return each arm's learning rate at this size: scaled, to three significant digits, or the same.
 
     The rate of the arm's run at the tuning size is scaled by a power of the ratio of training FLOPs.
     """
@@ -115,4 +115,8 @@ def transfer_learning_rates(
     tuned_flops = tuned_runs[baseline].estimate.training_flops
     factor = (flops / tuned_flops) ** ladder.rates.power if flops and tuned_flops else 1.0
     rates = {name: run.estimate.lr for name, run in tuned_runs.items()}
-    return {name: float(f"{rate * factor:.3g}") for name, rate in rates.items() if rate is not None}
+    return {
+        name: rate if factor == 1 else float(f"{rate * factor:.3g}")
+        for name, rate in rates.items()
+        if rate is not None
+    }
