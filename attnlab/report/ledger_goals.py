@@ -24,7 +24,8 @@ from attnlab.store.experiment_schema import GOAL_TITLES, Goal
 GOALS_NOTE = (
     "Each option is an arm of an experiment, compared with that experiment's baseline. Options of different "
     "experiments are not comparable with each other, because baseline, budget and corpus differ. Losses are "
-    "at the trained length unless the effect names another. Arms have equal training tokens; their training "
+    "at the trained length unless the effect names another; length/excess/4 is the loss at four times the "
+    "trained length minus that at the trained length. Arms have equal training tokens; their training "
     "FLOPs per token may differ, so a lower loss may cost more compute. KV cache (bytes per token), FLOPs "
     "and throughput (training tokens per second) are ratios to the baseline. 0× is a cache that does not "
     "grow with the text; a state of fixed size, which may exceed the cache of a short text, is listed beside "
@@ -95,7 +96,7 @@ def build_goal_tables(
     tables = []
     for goal, title in GOAL_TITLES.items():
         options = [
-            _build_option(folder, report, effect, corpus_reports, ladder_verdicts)
+            _build_option(goal, folder, report, effect, corpus_reports, ladder_verdicts)
             for folder, report in reports.items()
             for effect in sorted(
                 _select_effects(report, goal),
@@ -126,6 +127,7 @@ def _select_effects(report: Report, goal: Goal) -> list[Effect]:
 
 
 def _build_option(
+    goal: Goal,
     folder: str,
     report: Report,
     effect: Effect,
@@ -144,7 +146,7 @@ def _build_option(
         against=effect.against,
         effect=f"{DELTA} {effect.label} {format_effect(effect)}",
         margin=NONE if margin is None else format_exact_number(float(f"{margin:.2g}")),
-        accuracy=_format_accuracy(report, effect),
+        accuracy=NONE if goal in ("cache", "loss") else _format_accuracy(report, effect),
         cache=_format_cache(report, effect),
         flops=_format_ratio(_get_ratio(report, FLOPS_KEY, effect.arm)),
         throughput=format_factor(throughput) if throughput else NONE,
@@ -157,7 +159,7 @@ def _build_option(
 def _format_verdict(report: Report, effect: Effect) -> str:
     """Format the verdict on an effect; in another metric than the experiment's, that on its claim."""
     claims = [
-        f"{claim.verdict}: {claim.says}"
+        f"claim {claim.verdict}"
         for claim in report.verdict.claims
         if (claim.arm, claim.against, claim.metric) == (effect.arm, effect.against, effect.metric)
     ]
