@@ -203,9 +203,9 @@ def _average_runs(report: Report, arm: str, metric: str) -> float | None:
 def _format_accuracy(report: Report, effect: Effect) -> str:
     """Format `0.67 against 0.74`: a loss past the trained length may rise while more answers are right."""
     family, _, condition = effect.metric.partition("/")
-    metric = "val/accuracy" if effect.metric == "val/loss" else f"recall/{condition}"
+    metric = f"{family}/accuracy" if condition == "loss" else f"recall/{condition}"
     means = [_average_runs(report, arm, metric) for arm in (effect.arm, effect.against)]
-    if family not in ("val", "loss") or None in means:
+    if "loss" not in (family, condition) or None in means:
         return NONE
     return " against ".join(format_number(mean, 2) for mean in means)
 

@@ -717,20 +717,16 @@ def average_lines(lines: Sequence[CurveLine]) -> list[MeanCurve]:
 class CurvesSection(FrozenModel):
     """Learning curves of one metric; they keep every `every`-th point.
 
-    `compared` are the arms whose differences to the baseline have a meaning. Means and differences are
-    computed from the lines.
+    `compared` are the arms whose differences to the baseline have a meaning; these are computed from the
+    lines.
     """
 
     name: str
     every: int
     lines: list[CurveLine]
+    means: list[MeanCurve]
     baseline: str
     compared: list[str]
-
-    @property
-    def means(self) -> list[MeanCurve]:
-        """The mean curve of each arm."""
-        return average_lines(self.lines)
 
     @property
     def differences(self) -> list[CurveLine]:

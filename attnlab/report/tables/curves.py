@@ -65,6 +65,10 @@ def build_curves(sweep: SweepResults, incomparable_arms: Collection[str] = ()) -
         name=name,
         every=step,
         lines=lines,
+        means=[
+            mean.model_copy(update={"values": [_round_value(value) for value in mean.values]})
+            for mean in average_lines(lines)
+        ],
         baseline=sweep.baseline,
         compared=[arm for arm in dict.fromkeys(line.arm for line in lines) if arm not in excluded],
     )
