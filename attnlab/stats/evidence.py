@@ -140,15 +140,20 @@ class BootstrapDraws:
 class ExactEvidence:
     """Evidence without error: a counted quantity (bytes, parameters), or an identity over all pairs.
 
-    An identity holds in every pair or not at all. The interval goes from the smallest value to the largest.
+    An identity holds in every pair or not at all. The interval goes from the smallest value to the largest;
+    an infinite one is a pair of which one run diverged.
     """
 
     def __init__(self, *values: float):
-        array = validate_finite(values, "exact value")
+        finite = validate_finite([value for value in values if not math.isinf(value)], "exact value", 0)
+        array = np.array([*finite, *(value for value in values if math.isinf(value))])
+        if not array.size:
+            raise ValueError("exact value: need at least one")
         self.n = array.size
         self.low, self.high = float(array.min()), float(array.max())
-        # for an identity: the value furthest from 0, which broke it if any did
-        self.estimate = max(self.low, self.high, key=abs)
+        # for an identity: the value furthest from 0, which broke it if any did; None if it is infinite
+        furthest = max(self.low, self.high, key=abs)
+        self.estimate: float | None = furthest if math.isfinite(furthest) else None
 
     def interval(self, level: float) -> tuple[float, float]:
         return self.low, self.high

@@ -1,5 +1,6 @@
 """Known effects give the expected verdicts, numbers and warnings."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,6 +22,8 @@ from worlds import SyntheticReports
 
 from attnlab import stats
 from attnlab.cli.verbs.schema import build_schema
+from attnlab.report.pages.markdown import render_markdown
+from attnlab.report.pages.report_files import format_json
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import LayerKinds, Report
 from attnlab.report.tables.config_diff import list_layer_kinds
@@ -251,6 +254,21 @@ def test_arm_that_always_diverges_has_the_worst_proportion() -> None:
     evidence = BASES["e-value"].collect_evidence(sweep, claim, seeds, stats.FixedSample())
     assert (evidence.n, evidence.estimate) == (8, pytest.approx(-0.9))
     assert evidence.p_below(0.0) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("failed", "verdict"), [((), "SUPPORTED"), (("gqa",), "REFUTED"), (("gqa", "mha"), "SUPPORTED")]
+)
+def test_pair_with_one_diverged_arm_breaks_an_identity(
+    tmp_path: Path, failed: tuple[str, ...], verdict: str
+) -> None:
+    world = World(status={(arm, 2): "diverged" for arm in failed})
+    claim = {"says": "gqa is mha", "arm": "gqa", "is": "within", "threshold": 1.0, "identity": True}
+    report = make_report(tmp_path, world, claims=[claim])
+    [result] = report.verdict.claims
+    assert (result.verdict, result.basis) == (verdict, "identity")
+    assert verdict in render_markdown(report)
+    assert json.loads(format_json(report.to_dict())) == report.to_dict()
 
 
 def test_one_seed_decides_counted_claims_only(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class ExactBasis(Basis):
 
 
 class IdentityBasis(Basis):
-    """Claims that hold by construction: in every pair, or not at all."""
+    """Claims that hold by construction: in every pair, or not at all; one diverged arm breaks its pair."""
 
     name = "identity"
     has_interim_analyses = requires_training = False
@@ -109,6 +109,8 @@ class IdentityBasis(Basis):
         if isinstance(design, stats.BeforeFirstAnalysis):
             return _build_t_evidence(claim, pairs, design)
         values = [_compute_effect(claim, pair) for pair in pairs]
+        outcomes = sweep.compute_outcomes(claim.weights, claim.metric, seeds, claim.direction or "lower")
+        values += [outcome for outcome in outcomes if math.isinf(outcome)]
         return stats.ExactEvidence(*values) if values else None
 
 
