@@ -197,7 +197,7 @@ def test_valid_experiment_is_planned(plan_file):
         ("seeds: [0]", "seeds: [0, 0]", 11, "contain a duplicate"),
         ("seeds: [0]", "seeds: [0]\ntune: {lr: [0.1], seeds: [100]}", 12, "two or more increasing"),
         ("match: params", "match: parms", 13, "nearest: params"),
-        ("seeds: [0]", "seeds: [0]\ngoals: [cach]", 12, "goals"),
+        ("seeds: [0]", "seeds: [0]\ngoals: [memory]", 12, "goals"),
         ("seeds: [0]", "seeds: [0]\ngoals: {loss: val/los}", 12, "goals.loss=val/los of mine"),
         ("seeds: [0]", "seeds: [0]\ngoal_arms: [oen]", 12, "unknown arm oen (nearest: one"),
         ("name: mine", "name: ../evil", 3, "name='../evil' is not a valid folder name"),
