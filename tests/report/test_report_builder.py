@@ -240,6 +240,13 @@ def test_effect_is_not_that_of_the_runs_that_survived(tmp_path: Path) -> None:
     ]
 
 
+def test_effect_is_undecided_before_the_first_analysis_though_all_runs_diverged(tmp_path: Path) -> None:
+    status = {("gqa", 0): "diverged"} | {("gqa", seed): "missing" for seed in range(1, 5)}
+    report = make_report(tmp_path, World(status=status), claims=[], looks=[3, 5])
+    [effect] = [row for row in report.effects if row.primary and row.arm == "gqa"]
+    assert (effect.verdict, effect.n) == ("INCONCLUSIVE", 0)
+
+
 def test_arm_that_always_diverges_has_the_worst_proportion() -> None:
     seeds = range(8)
     sweep = SimpleNamespace(

@@ -192,9 +192,10 @@ def _classify_effect(
     outcomes = sweep.compute_outcomes(weights, metric, seeds, direction) if has_diverged else differences
     if not outcomes:
         return EffectVerdict.NO_RESULT
-    if has_diverged and not isinstance(design, stats.BeforeFirstAnalysis):
-        evidence: stats.Evidence = stats.RankDifferences(outcomes)
-    else:
-        evidence = stats.PairedDifferences(differences, design)
+    if isinstance(design, stats.BeforeFirstAnalysis):
+        return EffectVerdict.INCONCLUSIVE
+    evidence: stats.Evidence = (
+        stats.RankDifferences(outcomes) if has_diverged else stats.PairedDifferences(differences, design)
+    )
     outer, inner = (evidence.interval(level) for level in (1 - alpha, 1 - 2 * alpha))
     return decide_effect_verdict(outer, inner, margin, sweep.experiment.direction)
