@@ -138,7 +138,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
             totals=format_totals(ledger),
             speedup_note=ledger.speedup_note,
         ),
-        *_build_goals_section(ledger, level),
+        *_build_goals_section(ledger),
         HYPOTHESES_SECTION.format(tally=format_verdict_counts(hypotheses), level=level),
         *([f"{ledger.agreement}\n"] if ledger.agreement else []),
         _format_table(
@@ -202,12 +202,11 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
     return "\n".join(parts)
 
 
-def _build_goals_section(ledger: Ledger, level: str) -> list[str]:
+def _build_goals_section(ledger: Ledger) -> list[str]:
     """Build a table of options per goal; empty if no report has a goal."""
     parts = [GOALS_SECTION.format(note=GOALS_NOTE)] if ledger.goals else []
     for table in ledger.goals:
         headers = ["experiment", "option", *(header for header, _ in table.columns)]
-        headers[2] = f"effect, {level}% CI"
         rows = [
             (
                 f"[{option.experiment}]({option.folder}/report.md)",

@@ -9,7 +9,7 @@ from functools import partial
 from statistics import fmean
 
 from attnlab.inference_cost.count_format import format_byte_count
-from attnlab.report.number_format import NONE, TIMES, format_number
+from attnlab.report.number_format import NONE, TIMES, format_number, format_percent
 from attnlab.report.schema import Effect, Report
 from attnlab.report.tables.claim_sources import load_current_experiment
 from attnlab.report.tables.effective_speedup import (
@@ -18,7 +18,13 @@ from attnlab.report.tables.effective_speedup import (
     compute_throughput,
     format_factor,
 )
-from attnlab.report.tables.wording import DELTA, format_effect, format_effect_verdict, format_exact_number
+from attnlab.report.tables.wording import (
+    CONFIDENCE_LEVEL,
+    DELTA,
+    format_effect,
+    format_effect_verdict,
+    format_exact_number,
+)
 from attnlab.store.experiment_schema import GOAL_TITLES, Goal
 
 GOALS_NOTE = (
@@ -70,7 +76,7 @@ class GoalTable:
     def columns(self) -> list[tuple[str, list[str]]]:
         """The header and values of each column beside the option; those without a value are left out."""
         columns = {
-            "effect": [option.effect for option in self.options],
+            f"effect, {format_percent(CONFIDENCE_LEVEL)}% CI": [option.effect for option in self.options],
             "margin": [option.margin for option in self.options],
             "accuracy": [option.accuracy for option in self.options],
             "KV cache": [option.cache for option in self.options],

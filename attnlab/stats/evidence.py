@@ -145,10 +145,8 @@ class ExactEvidence:
     """
 
     def __init__(self, *values: float):
-        finite = validate_finite([value for value in values if not math.isinf(value)], "exact value", 0)
-        array = np.array([*finite, *(value for value in values if math.isinf(value))])
-        if not array.size:
-            raise ValueError("exact value: need at least one")
+        array = np.array(values, dtype=float)
+        validate_finite(np.where(np.isinf(array), 0.0, array), "exact value")
         self.n = array.size
         self.low, self.high = float(array.min()), float(array.max())
         # for an identity: the value furthest from 0, which broke it if any did; None if it is infinite

@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from attnlab.report.schema import ClaimResult, Report
+from attnlab.report.schema import ClaimResult, Report, RunRow
 from attnlab.store.run_schema import FAILED_STATUSES
 
 
@@ -50,16 +50,18 @@ def compute_differences(report: Report, arm: str, against: str, metric: str) -> 
     }
 
 
-def count_failed_runs(report: Report, arm: str) -> int:
-    """How many runs of an arm, or of a contrast's side, failed by themselves; machine faults do not count."""
-    arms = _find_side(report, arm)
-    return sum(run.arm in arms and run.status in FAILED_STATUSES for run in report.runs)
+def count_failed_runs(report: Report, pair: tuple[str, str]) -> int:
+    """How many runs of two arms, or sides of a contrast, failed by themselves; not those that were lost."""
+    return sum(run.status in FAILED_STATUSES for run in _list_runs(report, pair))
 
 
-def count_unfinished_runs(report: Report, arm: str) -> int:
-    """How many runs of an arm, or of a contrast's side, have no outcome: not yet trained, or lost."""
-    arms = _find_side(report, arm)
-    return sum(run.arm in arms and run.status not in ("done", *FAILED_STATUSES) for run in report.runs)
+def count_unfinished_runs(report: Report, pair: tuple[str, str]) -> int:
+    """How many runs of two arms, or sides of a contrast, have no outcome: not yet trained, or lost."""
+    return sum(run.status not in ("done", *FAILED_STATUSES) for run in _list_runs(report, pair))
+
+
+def _list_runs(report: Report, pair: tuple[str, str]) -> list[RunRow]:
+    return [run for name in pair for run in report.runs if run.arm in _find_side(report, name)]
 
 
 def get_training_flops(report: Report, arm: str) -> float | None:

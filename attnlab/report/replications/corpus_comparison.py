@@ -99,11 +99,10 @@ def _summarize_corpora(reports: Mapping[str, Report], claim: ClaimResult) -> str
     With failed runs the means would be those of the survivors.
     """
     effects = []
-    pair = (claim.arm, claim.against)
     failed = [
         f"{_get_place(report).name} ({count})"
         for report in reports.values()
-        if (count := sum(count_failed_runs(report, arm) for arm in pair))
+        if (count := count_failed_runs(report, (claim.arm, claim.against)))
     ]
     if failed:
         return f"runs failed on {', '.join(failed)}, so the corpora are not compared"

@@ -1,7 +1,7 @@
 """Analysis of a ladder: combine the reports of its sizes or budgets. A pure function of these reports."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 
@@ -261,16 +261,11 @@ def _explain_missing_verdict(
         return f"NOT COMPARABLE: {'; '.join(reasons)}"
     if lost := ", ".join(f"{row.size} ({row.failed})" for row in rows if row.failed):
         return f"runs failed at {lost}, so the trend is unknown"
-    unfinished = {size.name: _count(count_unfinished_runs, report, pair) for size, report in size_reports}
+    unfinished = {size.name: count_unfinished_runs(report, pair) for size, report in size_reports}
     if waiting := ", ".join(f"{size} ({count})" for size, count in unfinished.items() if count):
         return f"runs are not finished at {waiting}"
     has_pair = any(row.differences for row in rows)
     return None if has_pair else f"no {step_name} of the ladder has a finished pair of runs"
-
-
-def _count(count_runs: Callable[[Report, str], int], report: Report, pair: tuple[str, str]) -> int:
-    """Count runs of both arms."""
-    return sum(count_runs(report, arm) for arm in pair)
 
 
 def _build_line_point(trend: Trend, x: float) -> LinePoint:
@@ -286,7 +281,7 @@ def _build_size_effect(size: LadderSize, report: Report, pair: tuple[str, str], 
         n=len(differences),
         **dict(_estimate_mean(differences)),
         differences=differences,
-        failed=_count(count_failed_runs, report, pair),
+        failed=count_failed_runs(report, pair),
     )
 
 

@@ -3,9 +3,16 @@
 Long curves keep every k-th point on the page, which states k; curves.parquet next to the report has all.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from attnlab.report.schema import ArmPositionLosses, CurveLine, CurvesSection, PositionLosses, average_lines
+from attnlab.report.schema import (
+    ArmPositionLosses,
+    CurveLine,
+    CurvesSection,
+    MeanCurve,
+    PositionLosses,
+    average_lines,
+)
 from attnlab.report.verdicts.results import Run, SweepResults
 
 MAX_POINTS = 160  # points of one line on the page
@@ -32,6 +39,13 @@ def _thin_points(tokens: list[int]) -> tuple[list[int], int]:
 def _round_value(value: float) -> float:
     """Six significant digits, far below the noise between runs: curves are much of a stored report."""
     return float(f"{value:.6g}")
+
+
+def _average_and_round(lines: Sequence[CurveLine]) -> list[MeanCurve]:
+    return [
+        mean.model_copy(update={"values": [_round_value(value) for value in mean.values]})
+        for mean in average_lines(lines)
+    ]
 
 
 def build_curves(sweep: SweepResults, incomparable_arms: Collection[str] = ()) -> CurvesSection | None:
@@ -65,10 +79,7 @@ def build_curves(sweep: SweepResults, incomparable_arms: Collection[str] = ()) -
         name=name,
         every=step,
         lines=lines,
-        means=[
-            mean.model_copy(update={"values": [_round_value(value) for value in mean.values]})
-            for mean in average_lines(lines)
-        ],
+        means=_average_and_round(lines),
         baseline=sweep.baseline,
         compared=[arm for arm in dict.fromkeys(line.arm for line in lines) if arm not in excluded],
     )
@@ -90,12 +101,7 @@ def build_position_losses(sweep: SweepResults) -> PositionLosses | None:
             values = [v for _, v in shown]
             lines.append(CurveLine(arm=run.arm, seed=run.seed, done=True, tokens=positions, values=values))
     means = [
-        ArmPositionLosses(
-            arm=mean.arm,
-            position=mean.tokens,
-            values=[_round_value(value) for value in mean.values],
-            seeds=mean.seeds,
-        )
-        for mean in average_lines(lines)
+        ArmPositionLosses(arm=mean.arm, position=mean.tokens, values=mean.values, seeds=mean.seeds)
+        for mean in _average_and_round(lines)
     ]
     return PositionLosses(name=name, unit=sweep.get_metric(name).unit, means=means) if means else None

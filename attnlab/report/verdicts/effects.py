@@ -187,8 +187,7 @@ def _classify_effect(
         return EffectVerdict.EXPLORATORY
     direction = sweep.experiment.direction
     weights = {arm: 1.0, sweep.baseline: -1.0}
-    runs = [sweep.run_by_arm_seed[name, seed] for name in weights for seed in seeds]
-    has_diverged = any(run.status == "diverged" for run in runs)
+    has_diverged = sweep.has_diverged(weights, seeds)
     outcomes = sweep.compute_outcomes(weights, metric, seeds, direction) if has_diverged else differences
     if not outcomes:
         return EffectVerdict.NO_RESULT
@@ -198,4 +197,4 @@ def _classify_effect(
         stats.RankDifferences(outcomes) if has_diverged else stats.PairedDifferences(differences, design)
     )
     outer, inner = (evidence.interval(level) for level in (1 - alpha, 1 - 2 * alpha))
-    return decide_effect_verdict(outer, inner, margin, sweep.experiment.direction)
+    return decide_effect_verdict(outer, inner, margin, direction)

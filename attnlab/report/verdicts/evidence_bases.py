@@ -153,10 +153,7 @@ class RankBasis(Basis):
     estimates_median = True
 
     def can_decide(self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int]) -> bool:
-        diverged = any(
-            sweep.run_by_arm_seed[arm, seed].status == "diverged" for arm in claim.arms for seed in seeds
-        )
-        return claim.metric in sweep.censoring_budgets or diverged
+        return claim.metric in sweep.censoring_budgets or sweep.has_diverged(claim.arms, seeds)
 
     def collect_evidence(
         self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int], design: stats.StoppingRule

@@ -368,6 +368,10 @@ class SweepResults:
             for seed in seeds
         )
 
+    def has_diverged(self, arms: Iterable[str], seeds: Sequence[int]) -> bool:
+        """Whether any of these runs diverged, so that ranks decide instead of means."""
+        return any(self.run_by_arm_seed[arm, seed].status == "diverged" for arm in arms for seed in seeds)
+
     def compute_outcomes(
         self, weights: Mapping[str, float], metric: str, seeds: Sequence[int], direction: str | None
     ) -> list[float]:
