@@ -1,5 +1,6 @@
 """Differences between two arms of a report, seed by seed, and the compute of their runs."""
 
+from collections.abc import Iterable
 from itertools import combinations
 
 from attnlab.report.schema import ClaimResult, Report, RunRow
@@ -50,18 +51,18 @@ def compute_differences(report: Report, arm: str, against: str, metric: str) -> 
     }
 
 
-def count_failed_runs(report: Report, pair: tuple[str, str]) -> int:
-    """How many runs of two arms, or sides of a contrast, failed by themselves; not those that were lost."""
-    return sum(run.status in FAILED_STATUSES for run in _list_runs(report, pair))
+def count_failed_runs(report: Report, *arms: str) -> int:
+    """How many runs of arms, or sides of a contrast, failed by themselves; not those that were lost."""
+    return sum(run.status in FAILED_STATUSES for run in _list_runs(report, arms))
 
 
-def count_unfinished_runs(report: Report, pair: tuple[str, str]) -> int:
-    """How many runs of two arms, or sides of a contrast, have no outcome: not yet trained, or lost."""
-    return sum(run.status not in ("done", *FAILED_STATUSES) for run in _list_runs(report, pair))
+def count_unfinished_runs(report: Report, *arms: str) -> int:
+    """How many runs of arms, or sides of a contrast, have no outcome: not yet trained, or lost."""
+    return sum(run.status not in ("done", *FAILED_STATUSES) for run in _list_runs(report, arms))
 
 
-def _list_runs(report: Report, pair: tuple[str, str]) -> list[RunRow]:
-    return [run for name in pair for run in report.runs if run.arm in _find_side(report, name)]
+def _list_runs(report: Report, names: Iterable[str]) -> list[RunRow]:
+    return [run for name in names for run in report.runs if run.arm in _find_side(report, name)]
 
 
 def get_training_flops(report: Report, arm: str) -> float | None:

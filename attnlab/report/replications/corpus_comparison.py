@@ -102,7 +102,7 @@ def _summarize_corpora(reports: Mapping[str, Report], claim: ClaimResult) -> str
     failed = [
         f"{_get_place(report).name} ({count})"
         for report in reports.values()
-        if (count := count_failed_runs(report, (claim.arm, claim.against)))
+        if (count := count_failed_runs(report, claim.arm, claim.against))
     ]
     if failed:
         return f"runs failed on {', '.join(failed)}, so the corpora are not compared"

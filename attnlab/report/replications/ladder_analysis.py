@@ -261,7 +261,7 @@ def _explain_missing_verdict(
         return f"NOT COMPARABLE: {'; '.join(reasons)}"
     if lost := ", ".join(f"{row.size} ({row.failed})" for row in rows if row.failed):
         return f"runs failed at {lost}, so the trend is unknown"
-    unfinished = {size.name: count_unfinished_runs(report, pair) for size, report in size_reports}
+    unfinished = {size.name: count_unfinished_runs(report, *pair) for size, report in size_reports}
     if waiting := ", ".join(f"{size} ({count})" for size, count in unfinished.items() if count):
         return f"runs are not finished at {waiting}"
     has_pair = any(row.differences for row in rows)
@@ -281,7 +281,7 @@ def _build_size_effect(size: LadderSize, report: Report, pair: tuple[str, str], 
         n=len(differences),
         **dict(_estimate_mean(differences)),
         differences=differences,
-        failed=count_failed_runs(report, pair),
+        failed=count_failed_runs(report, *pair),
     )
 
 
