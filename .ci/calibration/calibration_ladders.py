@@ -55,13 +55,13 @@ def draw_wobbling_noise(draw: np.random.Generator, shape: Shape) -> np.ndarray:
 
 NOISES: Mapping[str, Noise] = {
     "normal": scale_noise("normal"),
-    "quieter upwards": scale_noise("normal", (1, 0.7, 0.5, 0.35)),
-    "louder upwards": scale_noise("normal", (1, 1.4, 2, 2.8)),
-    "loud at the top": scale_noise("normal", (1, 1, 1, 2)),
-    "same seeds": draw_shared_noise,
+    "noise falls with size": scale_noise("normal", (1, 0.7, 0.5, 0.35)),
+    "noise rises with size": scale_noise("normal", (1, 1.4, 2, 2.8)),
+    "twice the noise at the largest": scale_noise("normal", (1, 1, 1, 2)),
+    "shared seeds": draw_shared_noise,
     "heavy tails": scale_noise("heavy tails"),
     "skewed": scale_noise("skewed"),
-    "rungs wobble": draw_wobbling_noise,
+    "shift for each size": draw_wobbling_noise,
 }
 TRUTHS: Mapping[str, tuple[float, float, float, float]] = {  # the effect at each size, in margins
     "no effect": (0, 0, 0, 0),

@@ -316,7 +316,8 @@ def format_page(losses: dict[int, FloatArray], noise: NoiseReport | None) -> str
         format_table(["estimator", "gain", "bias", "seeds", "minutes"], verdicts),
         f"The gain is the ratio of variances at equal cost; of the pooled variance, the ratio of the mean "
         f"squared widths of intervals at {FLAGSHIP_SEEDS} seeds. Seeds and minutes are those that match the "
-        f"precision of {FLAGSHIP_SEEDS} seeds in {FLAGSHIP_MINUTES:g} minutes. {conclusion}",
+        f"precision of {FLAGSHIP_SEEDS} seeds in {FLAGSHIP_MINUTES:g} minutes, the time on an idle machine; "
+        f"the last table has the times of this study. {conclusion}",
         "Averaging weights or validations, and a lower peak learning rate, also lower the variance. They "
         "change the model or the metric that a claim is about, so they are recipes of their own, not "
         "estimators, and need a learning-rate search of their own.",

@@ -9,6 +9,7 @@ from attnlab.cli.commands import parse_verb_line
 from attnlab.cli.verbs import claims
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import REPORT_VERSION, ReplicationContext, Report, Verdict, load_report
+from attnlab.report.tables.claim_sources import load_reworded_report
 from attnlab.store.experiment_schema import RELATIONS
 from attnlab.store.run_schema import Budget
 
@@ -183,6 +184,22 @@ def test_reworded_claim_is_matched_by_its_content(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "1 of 2 claims hold" in out
     assert "one: was SUPPORTED, is NO RESULT: so is c" in out
+
+
+def test_reworded_claim_is_matched_although_its_margin_in_nats_was_measured_again(tmp_path, capsys):
+    report = load_report(REFERENCE / "tied_qkv" / "report.json")
+    [current] = load_reworded_report(REFERENCE / "tied_qkv" / "report.json").verdict.claims
+    assert current.threshold is not None
+    assert current.threshold_text == "5 % of training, at most 0.03 nats"
+    write_report(
+        tmp_path / "reference" / "tied_qkv",
+        current.model_copy(update={"says": "as it was worded then"}),
+        reproduce=report.reproduce,
+        compute_calibration=report.compute_calibration,
+    )
+    measured_again = current.model_copy(update={"threshold": 1.02 * current.threshold})
+    assert rerun_claims(FakeRunner(tied_qkv=measured_again), tmp_path / "reference") == 0
+    assert "1 of 1 claims hold" in capsys.readouterr().out
 
 
 def test_claim_by_construction_is_noise_proof_for_any_relation():

@@ -136,8 +136,8 @@ def test_seeds_needed_are_none_where_no_number_decides():
     [
         ("normal", (16, 16, 8, 3)),
         ("normal", (8, 8, 8, 8)),
-        ("quieter upwards", (16, 16, 8, 4)),
-        ("louder upwards", (12, 12, 6, 4)),
+        ("noise falls with size", (16, 16, 8, 4)),
+        ("noise rises with size", (12, 12, 6, 4)),
         ("heavy tails", (16, 16, 8, 4)),
     ],
 )
@@ -148,7 +148,7 @@ def test_verdict_error_rate_is_at_most_nominal(noise, seeds):
         )
 
 
-@pytest.mark.parametrize("noise", ["skewed", "rungs wobble", "same seeds"])
+@pytest.mark.parametrize("noise", ["skewed", "shift for each size", "shared seeds"])
 def test_verdicts_err_where_the_page_reports_errors(noise):
     rates = [simulate.measure_error_rate(noise, truth, (8, 8, 8, 8), 1.65, 1500) for truth in simulate.TRUTHS]
     assert max(rates) > simulate.get_max_rate(1500)

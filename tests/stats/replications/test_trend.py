@@ -145,7 +145,7 @@ def test_holdout_prediction_uses_the_other_sizes_alone():
 
 
 @pytest.mark.parametrize("seeds", [(16, 16, 8, 3), (8, 8, 8, 8)])
-@pytest.mark.parametrize("noise", ["normal", "quieter upwards", "louder upwards"])
+@pytest.mark.parametrize("noise", ["normal", "noise falls with size", "noise rises with size"])
 def test_intervals_cover_the_truth_where_noise_follows_compute(noise, seeds):
     for name, rate in measure_coverage(noise, seeds, 4000).items():
         assert 0.94 < rate < 0.995, (name, rate)
