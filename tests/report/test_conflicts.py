@@ -69,6 +69,26 @@ def test_reports_that_differ_link_each_other_with_the_reason(tmp_path: Path) -> 
         assert "| claim on gqa vs mha | " in markdown
 
 
+@pytest.mark.parametrize(
+    ("config", "axis", "is_conflict"),
+    [
+        ({"data": {"_target_": "attnlab.data.module.Data"}}, {}, True),  # the class had this name once
+        ({"model": {"_target_": "attnlab.model.lstm.Lstm"}}, {}, False),
+        ({}, {"schedule": "wsd"}, False),
+    ],
+)
+def test_a_renamed_class_of_data_hides_no_conflict(
+    tmp_path: Path, config: dict[str, object], axis: dict[str, str], is_conflict: bool
+) -> None:
+    write_heads_report(tmp_path, "slow", 0.05, {})
+    source = write_heads_report(tmp_path, "fast", -0.01, {**FAST, **config}) / "report.json"
+    document = json.loads(source.read_text())
+    for arm in document["axes"]:
+        document["axes"][arm] |= axis
+    source.write_text(json.dumps(document))
+    assert bool(load_conflicts(tmp_path / "reports")) == is_conflict
+
+
 @pytest.mark.parametrize(("other", "is_conflict"), [("heads@tokens", False), ("heads@more_tokens", True)])
 def test_budgets_of_one_ladder_are_no_conflict(tmp_path: Path, other: str, is_conflict: bool) -> None:
     for name, effect, combined in (("one", 0.05, "heads@tokens"), ("two", -0.01, other)):

@@ -17,7 +17,7 @@ from attnlab.report.pages.html import list_page_figures, render_html
 from attnlab.report.pages.index import find_report_sources, is_generated_index, render_index
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.summary import render_slide
-from attnlab.report.schema import Report, RunRow, load_report
+from attnlab.report.schema import Report, RunRow
 from attnlab.report.tables import map_archive
 from attnlab.report.tables.claim_sources import load_reworded_report
 from attnlab.report.tables.conflicts import Conflict, find_conflicts
@@ -130,7 +130,7 @@ def load_conflicts(folder: Path) -> dict[str, list[Conflict]]:
     reports = {}
     for source in sorted(folder.glob("*/report.json")):
         with suppress(ValueError):
-            reports[source.parent.name] = load_report(source)
+            reports[source.parent.name] = load_reworded_report(source)
     return find_conflicts(reports)
 
 

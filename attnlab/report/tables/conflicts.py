@@ -21,7 +21,9 @@ from attnlab.store.fingerprint import flatten_config
 TRAINING_KEYS = re.compile(
     r"optim\.(lr|min_lr|warmup)|trainer\.max_steps|data\.(batch_size|val_windows)"
 )  # may differ between two reports on the same arms
-UNCOMPARED_KEYS = re.compile(r"(.+\.)?seed|measure\..+|protocol\..+")  # seeds are compared as a list
+UNCOMPARED_KEYS = re.compile(  # seeds are compared as a list; classes of data and training get new names
+    r"(.+\.)?seed|measure\..+|protocol\..+|data\.(.+\.)?_target_|optim\.(schedule\.)?_target_"
+)
 Config = dict[str, Any]  # dotted key -> value
 
 
@@ -124,7 +126,9 @@ def _list_arm_pairs(folder: str, report: Report) -> Iterator[tuple[Any, _ArmPair
     compared += [(claim.arm, claim.against) for claim in report.verdict.claims]
     for arm, against in dict.fromkeys(compared):
         if designs.get(arm) and designs.get(against) and designs[arm] != designs[against]:
-            key = report.experiment.size, report.experiment.metric, designs[arm], designs[against]
+            corpora = tuple((data.get("name"), data.get("unit")) for data in report.reproduce.data)
+            experiment = report.experiment
+            key = experiment.size, experiment.metric, corpora, designs[arm], designs[against]
             yield key, _ArmPair(folder, report, (arm, against), (configs[arm], configs[against]))
 
 
@@ -136,6 +140,7 @@ def _build_config(report: Report, arm: str) -> Config:
     config = dict(flatten_config(report.config.baseline_config))
     cells = {row.key: cell for row in report.config.rows for cell in row.cells if cell.arm == arm}
     config |= {key: cell.value for key, cell in cells.items()}
+    config["schedule"] = report.axes.get(arm, {}).get("schedule", "cosine")  # older reports name none
     return {
         key: value
         for key, value in config.items()
