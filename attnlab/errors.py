@@ -153,7 +153,7 @@ RENAMED = {
 }  # fmt: skip
 
 
-def format_suggestions(name: str, known_names: Iterable[str], max_suggestions: int = 3) -> str:
+def format_suggestions(name: str, known_names: Iterable[str]) -> str:
     """Format a hint for an unknown name: ` (nearest: a, b)`, to append to an error message.
 
     Lists all names if there are at most 12 and none is close, and the new name of a renamed key. Empty if
@@ -163,7 +163,7 @@ def format_suggestions(name: str, known_names: Iterable[str], max_suggestions: i
     if last in RENAMED:
         return f" ({name} was renamed to {'.'.join([*parents, RENAMED[last]])})"
     known_names = sorted({str(known) for known in known_names})
-    close = difflib.get_close_matches(name, known_names, n=max_suggestions, cutoff=0.5)
+    close = difflib.get_close_matches(name, known_names, cutoff=0.5)
     if close:
         return f" (nearest: {', '.join(close)})"
     if known_names and len(known_names) <= 12:

@@ -8,7 +8,6 @@ from typing import Any
 
 from attnlab.external.judgment import count_digits
 from attnlab.external.question import format_looks
-from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
 from attnlab.report.charts.comparison_charts import build_interval_chart
 from attnlab.report.charts.comparison_figures import Figure
 from attnlab.report.charts.svg import BAND
@@ -25,11 +24,10 @@ from attnlab.report.charts.vega_layers import (
     count_ticks,
 )
 from attnlab.report.number_format import NONE
-from attnlab.report.pages.html import build_environment, load_asset, render_figure_pairs
+from attnlab.report.pages.html import FIGURE_WIDTHS, render_figure_page
 from attnlab.report.pages.report_files import write_atomically
 from attnlab.store.fingerprint import compute_digest
 
-WIDTHS = {"": 640, "-narrow": 350}
 MAX_SEED_ROWS = 60  # of the chart of differences; the table has every seed
 FOLDER_KEYS = ("digests", "metric", "direction", "margin", "reduce", "looks", "declaration_digest")
 DATA_FILE, PAGE_FILE = "judgment.json", "report.html"
@@ -73,35 +71,26 @@ def render_judgment(folder: Path) -> Path:
     return folder / PAGE_FILE
 
 
-def render_page(document: dict[str, Any], rendered: RenderedCharts | None = None) -> str:
-    """The page of a judgment; `rendered` has its figures, None renders them here."""
-    figures = {figure.name: figure for suffix in WIDTHS for figure in build_figures(document, suffix)}
-    rendered = render_charts([*figures.values()]) if rendered is None else rendered
+def render_page(document: dict[str, Any]) -> str:
+    """The page of a judgment."""
     digits = count_digits(document["margin"])
-    return (
-        build_environment()
-        .get_template("judgment.html")
-        .render(
-            r=document,
-            names=document["names"],
-            meaning=MEANINGS[document["claim"]],
-            power=_describe_power(document),
-            method=_describe_method(document),
-            number=lambda value: NONE if value is None else f"{value:.{digits + 1}f}",
-            table_header=_list_table_header(document),
-            table=_build_table(document, digits),
-            figures={"interval": None, "runs": None, "differences": None}
-            | render_figure_pairs(figures, rendered),
-            figure_errors=rendered.error_messages,
-            css=load_asset("page.css"),
-            js=load_asset("page.js") + load_asset("save_charts.js"),
-        )
+    return render_figure_page(
+        "judgment.html",
+        [figure for suffix in FIGURE_WIDTHS for figure in build_figures(document, suffix)],
+        r=document,
+        names=document["names"],
+        meaning=MEANINGS[document["claim"]],
+        power=_describe_power(document),
+        method=_describe_method(document),
+        number=lambda value: NONE if value is None else f"{value:.{digits + 1}f}",
+        table_header=_list_table_header(document),
+        table=_build_table(document, digits),
     )
 
 
 def build_figures(document: dict[str, Any], suffix: str) -> list[Figure]:
     """The charts at the width of a suffix: interval, every run, and the difference of every seed."""
-    width, metric = WIDTHS[suffix], document["metric"]
+    width, metric = FIGURE_WIDTHS[suffix], document["metric"]
     figures = []
     if document["estimate"] is not None:
         low, high = _get_region(document)

@@ -41,7 +41,10 @@ class LadderSize(FrozenModel):
 
 
 class SizeEffect(MeanInterval):
-    """An effect at one size; `x` is log10 of its training FLOPs, `failed` counts runs without a result."""
+    """An effect at one size.
+
+    `x` is log10 of its training FLOPs; `failed` counts the failed runs of both sides, without lost ones.
+    """
 
     size: str
     flops: float | None

@@ -19,12 +19,12 @@ from attnlab.report.tables.effective_speedup import (
     format_factor,
 )
 from attnlab.report.tables.wording import (
-    CONFIDENCE_LEVEL,
     DELTA,
     format_effect,
     format_effect_verdict,
     format_exact_number,
 )
+from attnlab.report.verdicts.effects import CONFIDENCE_LEVEL
 from attnlab.store.experiment_schema import GOAL_TITLES, Goal
 
 GOALS_NOTE = (

@@ -301,11 +301,7 @@ def describe_shared_seeds(sweep: SweepResults) -> list[str]:
     sentences = []
     for arm in sweep.arms:
         for part in ("model", "data", "optim"):
-            seeds = [
-                run.result.config.get(part, {}).get("seed")
-                for run in sweep.get_finished_runs(arm)
-                if run.result
-            ]
+            seeds = [result.config.get(part, {}).get("seed") for result in sweep.get_finished_results(arm)]
             distinct = {*seeds}
             if len(seeds) > 1 and len(distinct) == 1 and None not in distinct:
                 shared = f"{part}.seed={distinct.pop()}"

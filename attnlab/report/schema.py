@@ -293,8 +293,6 @@ class ClaimStatus(FrozenModel):
     `required_seeds` counts the seeds it needs; `is_pending` is true while it waits for an interim analysis.
     """
 
-    arm: str
-    against: str
     basis: str
     verdict: Verdict
     interim_analyses: InterimAnalyses | None
@@ -642,6 +640,11 @@ class CalibrationResult(FrozenModel):
     slope: Slope | None
     loss_per_doubling: str | None
     reason: str | None
+
+    @property
+    def nats_per_doubling(self) -> float | None:
+        """Mean of the slope; None if it is missing or unusable."""
+        return self.slope.mean if self.slope and not self.reason else None
 
 
 class CalibrationSection(CalibrationResult):

@@ -63,12 +63,6 @@ def find_level(analyses: Sequence[int], index: int, tail: float) -> float:
     return float(np.exp(np.interp(np.log(tail), log_tails, np.log(LEVELS))))
 
 
-def estimate_alpha_error(analyses: Sequence[int], level: float) -> float:
-    """Simulation standard error of the level that is really spent at a nominal `level`."""
-    paths = STORED_PATH_COUNT if _format_key(analyses) in _load_stored_gains() else PATH_COUNT
-    return float(np.sqrt(level * (1 - level) / (2 * paths))) if len(analyses) > 1 else 0.0
-
-
 def _allocate_alpha(analyses: Sequence[int], level: float) -> list[float]:
     return [float(part) for part in level * np.diff([0, *analyses]) / analyses[-1]]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnlab.stats.evidence import validate_fraction
+from attnlab.stats.evidence import CONFIDENCE_LEVEL
 from attnlab.stats.paired_tests import PairedEstimate, estimate_paired_difference
 from attnlab.stats.sensitivity import SignFlipResult, run_sign_flip_test
 
@@ -28,11 +28,21 @@ class BinomialProportion:
 
 
 @dataclass(frozen=True)
+class StepsSummary:
+    """The runs of one arm: the fraction that reached the threshold, and the steps by which half of them did.
+
+    `median` is None where fewer than half did.
+    """
+
+    reached: BinomialProportion
+    median: float | None
+
+
+@dataclass(frozen=True)
 class StepsComparison:
-    """Arms a and b over `n` seeds: fractions, medians and paired tests.
+    """Paired tests of arms a and b over `n` seeds.
 
     Attributes:
-        a_median: steps by which half of the runs reached the threshold; None where fewer did. Likewise b.
         steps_saved: a - b in min(steps, budget); negative where a is earlier.
         sign_flip: exact paired test on log-rank scores.
         logrank_p: the usual unpaired, asymptotic test; None where no run reached the threshold, or all did at
@@ -40,17 +50,13 @@ class StepsComparison:
     """
 
     n: int
-    a: BinomialProportion
-    b: BinomialProportion
-    a_median: float | None
-    b_median: float | None
     steps_saved: PairedEstimate
     sign_flip: SignFlipResult
     logrank_p: float | None
 
 
-def estimate_proportion(count: int, n: int, level: float = 0.95) -> BinomialProportion:
-    """Exact (Clopper-Pearson) interval of a proportion.
+def estimate_proportion(count: int, n: int) -> BinomialProportion:
+    """Exact (Clopper-Pearson) 95% interval of a proportion.
 
     Raises:
         ValueError: `count` of `n` is not a fraction.
@@ -59,11 +65,20 @@ def estimate_proportion(count: int, n: int, level: float = 0.95) -> BinomialProp
         raise ValueError(f"solved: {count} of {n} runs is not a proportion")
     from scipy import stats  # imported here: takes a second, which planning does not need
 
-    interval = stats.binomtest(count, n).proportion_ci(validate_fraction(level, "level"), method="exact")
-    return BinomialProportion(count, n, float(interval.low), float(interval.high), level)
+    interval = stats.binomtest(count, n).proportion_ci(CONFIDENCE_LEVEL, method="exact")
+    return BinomialProportion(count, n, float(interval.low), float(interval.high), CONFIDENCE_LEVEL)
 
 
-def compare_steps(a: Steps, b: Steps, budget: float, level: float = 0.95) -> StepsComparison:
+def summarize_steps(steps: Steps, budget: float) -> StepsSummary:
+    """Summarize one arm by its steps to the threshold; None and errors as of `compare_steps`."""
+    times, reached = _censor_steps(steps, budget)
+    needed = (len(times) + 1) // 2
+    # Kaplan-Meier median: as all runs are censored at one time, the step by which half had reached it
+    median = float(np.sort(times[reached])[needed - 1]) if reached.sum() >= needed else None
+    return StepsSummary(estimate_proportion(int(reached.sum()), len(times)), median)
+
+
+def compare_steps(a: Steps, b: Steps, budget: float) -> StepsComparison:
     """Compare two arms, paired by seed, by their steps to the threshold.
 
     None, a number beyond the budget, and a run that diverged or crashed all mean "not reached".
@@ -75,33 +90,34 @@ def compare_steps(a: Steps, b: Steps, budget: float, level: float = 0.95) -> Ste
         raise ValueError(
             f"steps to threshold: {len(a)} and {len(b)} runs; both arms need the same seeds, at least one"
         )
-    for steps in (*a, *b):
-        if steps is not None and not steps > 0:  # NaN too
-            raise ValueError(
-                f"steps to threshold: {steps} must be positive, or None if the threshold was not reached"
-            )
-    times = np.array([budget if steps is None else min(steps, budget) for steps in (*a, *b)])
-    reached = np.array([steps is not None and steps <= budget for steps in (*a, *b)])
-    n, (a_times, b_times) = len(a), np.split(times, 2)
+    times, reached = _censor_steps([*a, *b], budget)
+    (a_times, b_times), (a_reached, b_reached) = np.split(times, 2), np.split(reached, 2)
     from scipy import stats  # imported here, as above
 
-    scores = _compute_logrank_scores(times, reached)
+    a_scores, b_scores = np.split(_compute_logrank_scores(times, reached), 2)
     sides = [
         stats.CensoredData(uncensored=t[r], right=t[~r])
-        for t, r in zip(np.split(times, 2), np.split(reached, 2), strict=True)
+        for t, r in ((a_times, a_reached), (b_times, b_reached))
     ]
     unequal = len(set(times[reached])) > 1 or not reached.all()  # else its variance is 0
     logrank_p = float(stats.logrank(*sides).pvalue) if reached.any() and unequal else None
     return StepsComparison(
-        n,
-        estimate_proportion(int(reached[:n].sum()), n, level),
-        estimate_proportion(int(reached[n:].sum()), n, level),
-        _compute_median_steps(a_times, reached[:n]),
-        _compute_median_steps(b_times, reached[n:]),
-        estimate_paired_difference(a_times - b_times, level),
-        run_sign_flip_test(scores[:n] - scores[n:]),
+        len(a),
+        estimate_paired_difference(a_times - b_times, CONFIDENCE_LEVEL),
+        run_sign_flip_test(a_scores - b_scores),
         logrank_p,
     )
+
+
+def _censor_steps(steps: Steps, budget: float) -> tuple[np.ndarray, np.ndarray]:
+    """min(steps, budget) and whether the threshold was reached, of each run."""
+    for run_steps in steps:
+        if run_steps is not None and not run_steps > 0:  # NaN too
+            raise ValueError(
+                f"steps to threshold: {run_steps} must be positive, or None if the threshold was not reached"
+            )
+    times = np.array([budget if run_steps is None else min(run_steps, budget) for run_steps in steps])
+    return times, np.array([run_steps is not None and run_steps <= budget for run_steps in steps])
 
 
 def _compute_logrank_scores(times: np.ndarray, reached: np.ndarray) -> np.ndarray:
@@ -109,9 +125,3 @@ def _compute_logrank_scores(times: np.ndarray, reached: np.ndarray) -> np.ndarra
     events = np.unique(times[reached])
     hazard = np.array([(reached & (times == t)).sum() / (times >= t).sum() for t in events])
     return np.asarray(reached - (hazard[None] * (events[None] <= times[:, None])).sum(axis=1))
-
-
-def _compute_median_steps(times: np.ndarray, reached: np.ndarray) -> float | None:
-    """Kaplan-Meier median: as all runs are censored at one time, the step by which half had reached it."""
-    needed = (len(times) + 1) // 2
-    return float(np.sort(times[reached])[needed - 1]) if reached.sum() >= needed else None

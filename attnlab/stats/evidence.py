@@ -19,6 +19,7 @@ from scipy import special
 from attnlab.stats.stopping_rules import FIXED_SAMPLE, StoppingRule
 
 Values = Sequence[float] | np.ndarray
+CONFIDENCE_LEVEL = 0.95  # of the intervals that reports show
 
 
 def validate_finite(values: Values, label: str, min_count: int = 1) -> np.ndarray:

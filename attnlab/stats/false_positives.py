@@ -28,7 +28,6 @@ class FalsePositiveRate:
     rate: float
     low: float
     rounds: int
-    passed: bool
 
 
 FakeDifferences = np.ndarray  # differences of fake pairs [pairs], whose truth is 0
@@ -100,7 +99,7 @@ def measure_false_positives(
             np.mean([rule(fake, margin, alpha) for fake in pairs]) for pairs in (deals, *redealt)
         )
         low = min(float(np.quantile(resampled_rates, 0.05)), float(rate))
-        outcomes[name] = FalsePositiveRate(float(rate), low, rounds, low <= alpha)
+        outcomes[name] = FalsePositiveRate(float(rate), low, rounds)
     return outcomes
 
 

@@ -1,9 +1,9 @@
 """Paired comparison of two arms: effect with interval, equivalence, non-inferiority, compute equivalent.
 
-An equivalence test at alpha uses the interval at 1 - 2 alpha (90% for .05), whose ends are one-sided 95%
-bounds. Only `run_tost` and `run_noninferiority_test` may call arms equivalent or non-inferior; a large p of
-`estimate_paired_difference` is no evidence of equality. A change in training compute is a ratio of two
-estimates, so its interval is wider than that of the effect.
+A small p of `compute_equivalence_p_value` or `compute_noninferiority_p_value` shows that arms are equivalent
+or non-inferior; a large p of `estimate_paired_difference` is no evidence of equality. The equivalence p is at
+most alpha where the interval at 1 - 2 alpha (90% for .05) lies inside +-margin. A change in training compute
+is a ratio of two estimates, so its interval is wider than that of the effect.
 """
 
 import math
@@ -34,20 +34,6 @@ class PairedEstimate(IntervalResult):
     tied: bool = False  # all differences are equal, so no noise is known
 
 
-@dataclass(frozen=True)
-class MarginTest(IntervalResult):
-    """Result of a test against a margin; `passed` where the interval lies inside it."""
-
-    n: int
-    mean: float
-    low: float | None  # None also on the open side of a one-sided bound
-    high: float | None
-    level: float  # of the two-sided interval that the ends belong to: 1 - 2 alpha
-    alpha: float
-    p: float | None
-    passed: bool
-
-
 def estimate_paired_difference(
     differences: Values, level: float = 0.95, stopping_rule: StoppingRule = FIXED_SAMPLE
 ) -> PairedEstimate:
@@ -60,41 +46,40 @@ def estimate_paired_difference(
     return PairedEstimate(sample.n, _get_mean(sample), sample.sd, low, high, level, p, sample.tied)
 
 
-def run_tost(
-    differences: Values, margin: float, alpha: float = 0.05, stopping_rule: StoppingRule = FIXED_SAMPLE
-) -> MarginTest:
-    """Two one-sided tests of equivalence: passed where the interval at 1 - 2 alpha lies inside +-margin."""
-    _validate_margin(margin)
-    sample = PairedDifferences(validate_finite(differences, "differences"), stopping_rule)
-    low, high = sample.interval(1 - 2 * alpha) or (None, None)
-    return _build_margin_test(sample, (-margin, margin), low, high, alpha)
+def compute_equivalence_p_value(
+    differences: Values, margin: float, stopping_rule: StoppingRule = FIXED_SAMPLE
+) -> float | None:
+    """p-value of "the mean difference lies beyond +-margin", by two one-sided tests (TOST).
+
+    None for one pair, or where all differences are equal.
+    """
+    return _compute_margin_p_value(differences, margin, (-margin, margin), stopping_rule)
 
 
-def run_noninferiority_test(
+def compute_noninferiority_p_value(
     differences: Values,
     margin: float,
-    alpha: float = 0.05,
     direction: str = "lower",
     stopping_rule: StoppingRule = FIXED_SAMPLE,
-) -> MarginTest:
-    """Test "worse by less than the margin" by the one-sided bound on the harmful side; the other is None.
+) -> float | None:
+    """p-value of "worse by the margin or more", by one one-sided test; None as for equivalence.
 
     Args:
         direction: "lower" or "higher", whichever is better in the metric.
     """
-    _validate_margin(margin)
     if direction not in ("lower", "higher"):
         raise ValueError(f"direction={direction!r} must be 'lower' or 'higher' (which of them is better)")
-    sample = PairedDifferences(validate_finite(differences, "differences"), stopping_rule)
-    low, high = sample.interval(1 - 2 * alpha) or (None, None)
-    if direction == "lower":
-        return _build_margin_test(sample, (-math.inf, margin), None, high, alpha)
-    return _build_margin_test(sample, (-margin, math.inf), low, None, alpha)
+    region = (-math.inf, margin) if direction == "lower" else (-margin, math.inf)
+    return _compute_margin_p_value(differences, margin, region, stopping_rule)
 
 
-def _validate_margin(margin: float) -> None:
+def _compute_margin_p_value(
+    differences: Values, margin: float, region: tuple[float, float], stopping_rule: StoppingRule
+) -> float | None:
     if not 0 < margin < math.inf:
         raise ValueError(f"margin={margin} must be positive: it is the largest acceptable cost")
+    sample = PairedDifferences(validate_finite(differences, "differences"), stopping_rule)
+    return compute_region_p_value(sample, region)
 
 
 @dataclass(frozen=True)
@@ -186,24 +171,3 @@ def _convert_doublings(doublings: float) -> float:
 def _get_mean(sample: PairedDifferences) -> float:
     assert sample.estimate is not None, "validate_finite() rejects an empty list"
     return sample.estimate
-
-
-def _build_margin_test(
-    sample: PairedDifferences,
-    region: tuple[float, float],
-    low: float | None,
-    high: float | None,
-    alpha: float,
-) -> MarginTest:
-    has_spread = sample.sd is not None and not sample.tied
-    passed = has_spread and all(end is None or region[0] < end < region[1] for end in (low, high))
-    return MarginTest(
-        sample.n,
-        _get_mean(sample),
-        low,
-        high,
-        1 - 2 * alpha,
-        alpha,
-        compute_region_p_value(sample, region),
-        passed,
-    )

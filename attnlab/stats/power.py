@@ -19,18 +19,6 @@ SIMULATED_SWEEPS = 200  # where a probability has no formula
 MAX_SEEDS = 10_000  # more seeds than this are no plan: the result is None
 
 
-@dataclass(frozen=True)
-class PowerPlan:
-    """Power analysis in the metric's own unit. The sd comes from the same few seeds: planning values only."""
-
-    sd: float
-    power: float
-    alpha: float
-    detectable_effect: float  # by this n with this power
-    seeds_for_half: int | None  # to detect half of that effect
-    seeds_for_margin: int | None  # to show equal arms to be equivalent
-
-
 def compute_power(n: int, effect: float, alpha: float = 0.05) -> float:
     """Probability that the two-sided paired t test at alpha detects a true effect of so many sd."""
     return _compute_t_power(n, effect * math.sqrt(n), alpha)
@@ -86,12 +74,6 @@ def estimate_sd_bounds(sd: float, n: int, level: float = 0.9) -> tuple[float, fl
     return low, high
 
 
-def find_seeds_needed(effect: float, power: float = 0.8, alpha: float = 0.05) -> int | None:
-    """The fewest pairs that detect an effect of so many sd; None where it takes more than 10 000."""
-    target = _validate_power(power, alpha)
-    return _find_fewest_seeds(lambda n: compute_power(n, effect, alpha) >= target)
-
-
 def compute_tost_power(n: int, margin: float, alpha: float = 0.05) -> float:
     """Probability that the equivalence test passes when the true difference is 0; the margin in sd."""
     if margin <= 0:
@@ -109,19 +91,6 @@ def find_seeds_for_equivalence(margin: float, power: float = 0.8, alpha: float =
     """The fewest pairs that show equivalence within a margin of so many sd when the true difference is 0."""
     target = _validate_power(power, alpha)
     return _find_fewest_seeds(lambda n: compute_tost_power(n, margin, alpha) >= target)
-
-
-def estimate_power_plan(
-    differences: Values, margin: float | None = None, power: float = 0.8, alpha: float = 0.05
-) -> PowerPlan | None:
-    """The power analysis of a report; None for one pair, or where all differences are equal."""
-    estimate = estimate_paired_difference(differences)
-    if not estimate.sd:
-        return None
-    detectable = find_detectable_effect(estimate.n, power, alpha)
-    for_half = find_seeds_needed(detectable / 2, power, alpha)
-    for_margin = None if margin is None else find_seeds_for_equivalence(margin / estimate.sd, power, alpha)
-    return PowerPlan(estimate.sd, power, alpha, detectable * estimate.sd, for_half, for_margin)
 
 
 @dataclass(frozen=True)

@@ -260,7 +260,7 @@ def format_repetition_warning(epochs_by_arm: Mapping[str, float | None]) -> str 
     )
 
 
-def format_head_count_warning(models: Iterable[Mapping[str, Any]]) -> str | None:
+def format_mup_heads_warning(models: Iterable[Mapping[str, Any]]) -> str | None:
     """Return a warning if models under `mup` differ in their number of heads without a `base_head_dim`.
 
     `models` are resolved `model` configs of one command; one at the base width counts with any

@@ -7,7 +7,6 @@ never fatal.
 import importlib
 import json
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -66,20 +65,15 @@ def measure_arm_times(
         else worker_slots.WorkerSlot(0, None, 1)
     )  # one thread, as each run had
     announce(TITLE)
-    process = worker_slots.start_child(slot, context, __name__, arguments, log)
-    try:
-        while process.poll_exit_code() is None:
-            time.sleep(0.02)
-    finally:
-        worker_slots.stop_children([process] if process.poll_exit_code() is None else [])
-    if process.poll_exit_code() == _WRONG_DEVICE:
+    code = worker_slots.run_child(slot, context, __name__, arguments, log)
+    if code == _WRONG_DEVICE:
         return (
             None,
             f"this machine has no {device_kind}: repeat the command on a machine that has one",
         )
-    times = _load_times(path) if process.poll_exit_code() == 0 else None
+    times = _load_times(path) if code == 0 else None
     if times is None:
-        return None, f"the timing process exited with status {process.poll_exit_code()}: see {log}"
+        return None, f"the timing process exited with status {code}: see {log}"
     return times, ""
 
 

@@ -377,7 +377,7 @@ class _Sweep:
         """Preregister each experiment once, before its comparison or, if none started, its report."""
         for i, plan in enumerate(plans):
             if plan.experiment and plan.declared is not None and i not in self.preregistrations:
-                self.preregistrations[i] = reporting.preregister(plan, self.root, self.command_line)
+                self.preregistrations[i] = reporting.preregister_plan(plan, self.root, self.command_line)
 
     def find_required_runs(self, plans: Sequence[Plan]) -> list[RunConfig]:
         """List the runs that the claims need by now; an arm without a learning rate has none.

@@ -8,7 +8,6 @@ import importlib
 import json
 import math
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -312,13 +311,7 @@ def _load_window_scores(
         path.parent.mkdir(parents=True, exist_ok=True)
         slot = worker_slots.list_worker_slots(grid.runs[0].estimate.device_kind, 1)[0]
         arguments = [str(path), json.dumps([str(root / id_) for id_ in ids])]
-        process = worker_slots.start_child(slot, context, __name__, arguments, path.with_suffix(".log"))
-        try:
-            while process.poll_exit_code() is None:
-                time.sleep(0.02)
-        finally:
-            worker_slots.stop_children([process] if process.poll_exit_code() is None else [])
-        if process.poll_exit_code():
+        if worker_slots.run_child(slot, context, __name__, arguments, path.with_suffix(".log")):
             print(f"no scores of validation windows: see {path.with_suffix('.log')}", flush=True)
     scores_by_run = read_json_object(path)
     by_arm: dict[str, list[Mapping[str, list[float]]]] = {}

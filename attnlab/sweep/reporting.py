@@ -51,7 +51,7 @@ def _build_reference(plan: Plan, reports: Path, command_line: Sequence[str]) -> 
     )
 
 
-def preregister(plan: Plan, root: Path, command_line: Sequence[str]) -> Preregistration:
+def preregister_plan(plan: Plan, root: Path, command_line: Sequence[str]) -> Preregistration:
     """Append a plan's experiment to the preregistration log; print deviations and broken lines of the log."""
     assert plan.experiment is not None
     arms = {arm: runs for arm, runs in plan.group_runs_by_arm().items() if arm not in plan.untuned_arms}

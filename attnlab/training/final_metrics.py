@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnlab.measure import length_generalization, resources
 from attnlab.measure.accuracy import (
@@ -48,21 +48,7 @@ def list_expected_metrics(task: Any, model: Transformer) -> dict[str, Metric]:
     )
 
 
-# Part of the result -> modules that measure it after training. If one of them is edited, the part is measured
-# again from the final weights. OBSERVED_PARTS: the same for parts that only training can show.
-MEASURED_PARTS = {
-    "accuracy": ("attnlab.measure.accuracy",),
-    "length": ("attnlab.measure.length_generalization",),
-    "memory": ("attnlab.measure.resources",),
-    "heads": ("attnlab.measure.head_scoring",),
-    "leakage": ("attnlab.measure.leakage",),
-    "text": (
-        "attnlab.measure.text.category_losses",
-        "attnlab.measure.text.bits_per_byte",
-        "attnlab.measure.text.text_sample",
-    ),
-}
-OBSERVED_PARTS = {
+OBSERVED_PARTS = {  # part of the result that only training can show -> modules that record it
     "maps": ("attnlab.measure.attention_maps", "attnlab.measure.text.probe_window"),
     "curves": ("attnlab.training.callbacks",),
 }
@@ -93,7 +79,7 @@ def measure_final_metrics(
         else None
     )
     difference = maps.last_maps.kernel_difference if maps.last_maps else None
-    parts = [part(module, data, curves.rows, settings) for part in PART_MEASURERS.values()]
+    parts = [part.measure(module, data, curves.rows, settings) for part in MEASURED_PARTS.values()]
     return {
         "metric_definitions": index_by_name(resources.THROUGHPUT)
         | _merge_parts(parts, "metric_definitions")
@@ -210,13 +196,27 @@ def _measure_text(
     }
 
 
-PART_MEASURERS: Mapping[str, Callable[[LanguageModel, Any, CurveRows, Mapping[str, Any]], dict[str, Any]]] = {
-    "accuracy": _measure_accuracy,
-    "length": _measure_length,
-    "memory": _measure_memory,
-    "heads": _measure_heads,
-    "leakage": _measure_leakage,
-    "text": _measure_text,
+class MeasuredPart(NamedTuple):
+    """A part of the result, measured after training, and again from the weights if a module is edited."""
+
+    measure: Callable[[LanguageModel, Any, CurveRows, Mapping[str, Any]], dict[str, Any]]
+    modules: tuple[str, ...]
+
+
+MEASURED_PARTS = {
+    "accuracy": MeasuredPart(_measure_accuracy, ("attnlab.measure.accuracy",)),
+    "length": MeasuredPart(_measure_length, ("attnlab.measure.length_generalization",)),
+    "memory": MeasuredPart(_measure_memory, ("attnlab.measure.resources",)),
+    "heads": MeasuredPart(_measure_heads, ("attnlab.measure.head_scoring",)),
+    "leakage": MeasuredPart(_measure_leakage, ("attnlab.measure.leakage",)),
+    "text": MeasuredPart(
+        _measure_text,
+        (
+            "attnlab.measure.text.category_losses",
+            "attnlab.measure.text.bits_per_byte",
+            "attnlab.measure.text.text_sample",
+        ),
+    ),
 }
 
 

@@ -281,7 +281,9 @@ def _collect_training_facts(
             resources.THROUGHPUT.name,
             *time_metrics,
         ],
-        "measured_by": final_metrics.hash_measuring_code(final_metrics.MEASURED_PARTS),
+        "measured_by": final_metrics.hash_measuring_code(
+            {name: part.modules for name, part in final_metrics.MEASURED_PARTS.items()}
+        ),
         "observed_by": final_metrics.hash_measuring_code(final_metrics.OBSERVED_PARTS),
         "memory_bytes": training_memory.estimate_peak_memory(
             config, module, data, "cuda" if memory_limits.get_planned_device(config) else device

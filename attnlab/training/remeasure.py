@@ -39,11 +39,12 @@ def measure_again(folder: Path) -> None:
     module = module.to(select_device(config))
     rows = list(zip(*pq.read_table(folder / "curves.parquet").to_pydict().values(), strict=True))
     updated = result.to_dict()
-    if set(outdated) == final_metrics.PART_MEASURERS.keys():  # no earlier measurement is trusted
+    if set(outdated) == final_metrics.MEASURED_PARTS.keys():  # no earlier measurement is trusted
         reset_keys = ("metrics", "censored", "by_position", "leakage", "by_token_category", "generated_text")
         updated |= {key: {} for key in reset_keys}
     for part in outdated:
-        for key, value in final_metrics.PART_MEASURERS[part](module, data, rows, config["measure"]).items():
+        measured = final_metrics.MEASURED_PARTS[part].measure(module, data, rows, config["measure"])
+        for key, value in measured.items():
             updated[key] = (
                 value
                 if key in ("undefined", "head_scores", "targets_by_position")

@@ -10,12 +10,8 @@ from attnlab.__main__ import main
 from attnlab.errors import InvalidConfig
 from attnlab.external.noise_floor import format_noise_floor, measure_noise_floor
 from attnlab.external.result_files import ExternalRun
-from attnlab.stats import (
-    compute_group_power,
-    estimate_sd_bounds,
-    find_detectable_group_effect,
-    find_group_seeds_needed,
-)
+from attnlab.stats import estimate_sd_bounds, find_detectable_group_effect, find_group_seeds_needed
+from attnlab.stats.power import compute_group_power
 
 
 def make_runs(values, steps=(100,)):

@@ -162,6 +162,13 @@ def test_the_page_shows_every_model(tmp_path, monkeypatch):
         assert shown in text
 
 
+@pytest.mark.usefixtures("blank_charts")
+def test_the_page_without_a_device_has_no_times(tmp_path):
+    page = tmp_path / "cost.html"
+    assert main(["cost", str(write_config(tmp_path)), "--page", str(page)]) == 0
+    assert page.read_text("utf-8").count("<figure>") == 2  # cached bytes and bytes read
+
+
 def test_learned_positions_limit_the_length(tmp_path, capsys):
     file = tmp_path / "config.json"
     sizes = {"n_embd": 24, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 31}

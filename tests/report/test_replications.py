@@ -177,6 +177,7 @@ def test_tenfold_parameters_extrapolate_compute_growth():
     )
 
 
+@pytest.mark.usefixtures("blank_charts")
 def test_exploratory_ladder_is_marked_everywhere():
     reports = create_ladder(0.01, 0.01, 0.01, 0.01)
     preregistered = build_ladder_report(reports)
@@ -187,7 +188,7 @@ def test_exploratory_ladder_is_marked_everywhere():
     exploratory = build_ladder_report({**reports, "heads@steps.S": departed})
     for ladder, is_exploratory in ((preregistered, False), (exploratory, True)):
         outputs = (
-            ladder_page.render_ladder_html(ladder, RenderedCharts({})),
+            ladder_page.render_ladder_html(ladder),
             ladder_page.render_ladder_markdown(ladder),
             "\n".join(ladder_page.format_ladder_lines(ladder)),
         )
@@ -214,6 +215,7 @@ def name_corpus(original: Report, parameters: int) -> Report:
     return sized.model_copy(update={"reproduce": reproduce})
 
 
+@pytest.mark.usefixtures("blank_charts")
 def test_title_of_a_ladder_is_its_claim_with_sizes_and_corpus():
     reports = create_ladder(0.0, 0.0, 0.0, 0.0)
     counts = zip(reports, (48_840, 115_008, 246_240, 1_470_000), strict=True)
@@ -229,7 +231,7 @@ def test_title_of_a_ladder_is_its_claim_with_sizes_and_corpus():
     claim = (
         f"four vs two: supported at all 4 sizes, {end}; the effect changes with size by less than the margin"
     )
-    page = ladder_page.render_ladder_html(ladder, RenderedCharts({}))
+    page = ladder_page.render_ladder_html(ladder)
     assert f"<title>heads@steps: {claim} · attnlab</title>" in page
     assert f"<h1>heads@steps: {claim}</h1>\n" in page
     assert "Do four help? Does the answer hold across sizes, on code?" in page
@@ -243,14 +245,15 @@ def test_title_of_a_ladder_is_its_claim_with_sizes_and_corpus():
     )
 
 
+@pytest.mark.usefixtures("blank_charts")
 def test_sibling_pages_have_distinct_titles_and_headings():
     corpora = [
         create_report("corpus", name, 0.01, seeds=4, flops=1e10, together="heads")
         for name in ("plain", "code")
     ]
     sizes = create_ladder(0.01, 0.01, 0.01, 0.01)
-    pages = [render_html(report, RenderedCharts({})) for report in (*corpora, *sizes.values())]
-    pages += [ladder_page.render_ladder_html(build_ladder_report(sizes), RenderedCharts({}))]
+    pages = [render_html(report) for report in (*corpora, *sizes.values())]
+    pages += [ladder_page.render_ladder_html(build_ladder_report(sizes))]
     for tag in ("title", "h1"):
         titles = [page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0] for page in pages]
         assert len(set(titles)) == len(pages) == 7, titles
@@ -338,8 +341,7 @@ def test_sizes_are_ordered_by_compute():
 
 def test_ladder_page_is_rendered_from_its_data_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        ladder_page,
-        "render_charts",
+        "attnlab.report.pages.html.render_charts",
         lambda figures: RenderedCharts({figure.name: f"<svg>{figure.name}</svg>" for figure in figures}),
     )
     folder = tmp_path / "heads@steps"
@@ -363,6 +365,7 @@ def test_ladder_page_is_rendered_from_its_data_alone(tmp_path, monkeypatch):
         load_ladder(folder)
 
 
+@pytest.mark.usefixtures("blank_charts")
 @pytest.mark.parametrize(("rate", "has_caveat"), [(0.003, False), (0.006, True)])
 def test_transferred_rates_that_differ_get_a_caveat(rate, has_caveat):
 
@@ -374,7 +377,7 @@ def test_transferred_rates_that_differ_get_a_caveat(rate, has_caveat):
     ladder = build_ladder_report({title: with_runs(one, set_rate) for title, one in reports.items()})
     caveat = "At S, the tuned learning rates are 0.006 for four and 0.003 for two; they are not tuned at the"
     for output in (
-        ladder_page.render_ladder_html(ladder, RenderedCharts({})),
+        ladder_page.render_ladder_html(ladder),
         ladder_page.render_ladder_markdown(ladder),
         "\n".join(ladder_page.format_ladder_lines(ladder)),
     ):
@@ -383,6 +386,19 @@ def test_transferred_rates_that_differ_get_a_caveat(rate, has_caveat):
     assert caveat not in ladder_page.render_ladder_markdown(alone)
     [sizes] = ladder_page.summarize_scaling_verdicts([ladder]).values()
     assert sizes.endswith(" (learning rates differ)") == has_caveat
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_page_of_a_ladder_without_an_effect_lacks_its_chart():
+    def fail_four(run):
+        return {"status": "crashed", "metrics": {}} if run.arm == "four" else {}
+
+    reports = create_ladder(0.01, 0.01, 0.01, 0.01)
+    page = ladder_page.render_ladder_html(
+        build_ladder_report({title: with_runs(one, fail_four) for title, one in reports.items()})
+    )
+    assert "CANNOT TELL" in page
+    assert page.count("<figure>") == 1  # of the losses
 
 
 def test_ladder_figures_can_be_rendered():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from attnlab.stats import compare_steps, estimate_paired_difference, estimate_proportion
+from attnlab.stats import compare_steps, estimate_paired_difference, summarize_steps
+from attnlab.stats.censored_steps import estimate_proportion
 
 # so mixed that log-rank scores, ranks and steps all give another p
 A, B = [100, 200, 150, 50, None, 420], [300, None, 400, 260, 480, 350]
@@ -31,19 +32,22 @@ def test_impossible_proportion_is_rejected(count, n):
 
 
 def test_comparison_counts_failures_and_censors_at_the_budget():
+    a, b = summarize_steps(A, 500), summarize_steps(B, 500)
+    assert (a.reached, b.reached) == (estimate_proportion(5, 6), estimate_proportion(5, 6))
+    assert (a.median, b.median) == (150, 350)
     result = compare_steps(A, B, 500)
-    assert (result.a.count, result.b.count, result.n) == (5, 5, 6)
-    assert (result.a_median, result.b_median) == (150, 350)
+    assert result.n == 6
     assert result.steps_saved == estimate_paired_difference([-200, -300, -250, -210, 20, 70])
 
 
 def test_beyond_the_budget_is_not_reached():
+    assert summarize_steps([100, 600], 500) == summarize_steps([100, None], 500)
     assert compare_steps([100, 600], [700, 200], 500) == compare_steps([100, None], [None, 200], 500)
 
 
 def test_no_median_if_fewer_than_half_reach_the_threshold():
-    assert compare_steps([100, None, None], [200, 300, None], 500).a_median is None
-    assert compare_steps([100, None, None], [200, 300, None], 500).b_median == 300
+    assert summarize_steps([100, None, None], 500).median is None
+    assert summarize_steps([200, 300, None], 500).median == 300
 
 
 def test_scores_equal_those_of_scipys_log_rank_test():
@@ -78,7 +82,8 @@ def test_clear_comparison_reaches_the_floor_and_equal_arms_do_not():
 
 def test_nothing_is_decided_if_no_run_reaches_the_threshold():
     result = compare_steps([None] * 3, [None] * 3, 500)
-    assert (result.logrank_p, result.sign_flip.p, result.a_median) == (None, 1.0, None)
+    assert (result.logrank_p, result.sign_flip.p) == (None, 1.0)
+    assert summarize_steps([None] * 3, 500).median is None
     assert (result.steps_saved.mean, result.steps_saved.interval) == (0.0, None)
 
 

@@ -12,10 +12,10 @@ from attnlab.stats import (
     GroupSequential,
     PairedDifferences,
     adjust_holm_p_values,
-    compute_holm_levels,
     decide_claims,
     estimate_paired_difference,
 )
+from attnlab.stats.claim_family import compute_holm_levels
 from attnlab.store.experiment_schema import RELATIONS
 
 COST = (-math.inf, 0.03)  # the effects for which "costs less than 0.03" holds

@@ -10,10 +10,10 @@ from attnlab.stats import (
     ClaimTest,
     ProportionDifferences,
     RankDifferences,
-    compute_betting_p_value,
     count_unanimous_seeds,
     decide_claims,
 )
+from attnlab.stats.evalues import compute_betting_p_value
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.975, 0.99)
 

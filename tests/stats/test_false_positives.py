@@ -16,7 +16,9 @@ def draw_runs(seed=0, count=16):
 def test_decision_rules_have_nominal_false_positive_rates():
     result = measure_false_positives(draw_runs(), margin=0.03)
     assert set(result) == set(DECISION_RULES)
-    assert all(one.passed and one.low <= one.rate <= 0.075 and one.rounds == 1000 for one in result.values())
+    assert all(
+        one.low <= 0.05 and one.low <= one.rate <= 0.075 and one.rounds == 1000 for one in result.values()
+    )
     assert result["a difference"].rate > 0.03  # neither rate is trivially 0
     assert result["above a threshold, interim analyses"].rate > 0.015
 
@@ -25,9 +27,8 @@ def test_normal_approximation_fails_for_few_pairs():
     def accept_by_normal_approximation(fake, margin, alpha):
         return abs(fake.mean()) > 1.96 * fake.std() / math.sqrt(len(fake))
 
-    assert not measure_false_positives(draw_runs(count=12), 0.03, {"normal": accept_by_normal_approximation})[
-        "normal"
-    ].passed
+    rules = {"normal": accept_by_normal_approximation}
+    assert measure_false_positives(draw_runs(count=12), 0.03, rules)["normal"].low > 0.05
 
 
 def test_false_positive_rates_are_reproducible():

@@ -36,7 +36,7 @@ def report_plan(monkeypatch, tmp_path):
 
     def call(plan):
         root = tmp_path / "runs"
-        entry = reporting.preregister(plan, root, ["+experiment=mine"])
+        entry = reporting.preregister_plan(plan, root, ["+experiment=mine"])
         for run in plan.runs:
             write_finished_run(root, run)
         reporting.publish_report(
@@ -128,7 +128,7 @@ def test_edit_after_results_makes_the_report_exploratory(plan_own_experiment, re
 
 
 def test_edit_before_any_result_is_no_deviation(plan_own_experiment, report_plan, tmp_path):
-    reporting.preregister(plan_own_experiment(), tmp_path / "runs", [])
+    reporting.preregister_plan(plan_own_experiment(), tmp_path / "runs", [])
     report = report_plan(plan_own_experiment(edited=True))
     assert not report.verdict.exploratory
     assert (report.preregistration.known_pairs, report.preregistration.pairs) == (0, 4)
@@ -196,7 +196,7 @@ def test_deviations_and_broken_log_lines_are_printed_before_training(
     with (tmp_path / "runs" / ownership.PREREGISTRATION_LOG).open("a") as file:
         file.write("{\n")
     capsys.readouterr()
-    reporting.preregister(plan_own_experiment(edited=True), tmp_path / "runs", [])
+    reporting.preregister_plan(plan_own_experiment(edited=True), tmp_path / "runs", [])
     out, err = capsys.readouterr()
     assert out.startswith("mine is EXPLORATORY: deviation of 20")
     assert err.rstrip().endswith("declarations.jsonl: invalid lines ignored: 4")
@@ -231,7 +231,7 @@ def test_learning_rates_tuned_later_are_no_deviation(plan_toy, tmp_path):
     part = {id: record for id, record in grid.items() if not arms[id].startswith("one")}
     for records, unknown in ((part, ["one"]), (grid, [])):
         [plan] = plan_toy("+experiment=heads", TUNE, "match=none", lookup=records.get)
-        entry = reporting.preregister(plan, root, [])
+        entry = reporting.preregister_plan(plan, root, [])
         assert [arm for arm, recipe in entry.content.recipes.items() if recipe is None] == unknown
         for run in plan.runs:
             if run.arm not in unknown:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from covering_array import build_covering_array
 from omegaconf import OmegaConf
 
 import attnlab
@@ -16,7 +17,6 @@ from attnlab.testing.invariants.variant import randomize
 from attnlab.testing.invariants.variant_composition import (
     AXES,
     BASE_SIZES,
-    build_covering_array,
     combine_choices,
     compose_variants,
 )

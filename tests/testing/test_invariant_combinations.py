@@ -7,13 +7,14 @@ A failure names the combination. Combinations that cannot work are declared in
 from functools import cache
 
 import pytest
+from covering_array import build_covering_array
 
 from attnlab import testing
 from attnlab.testing.invariants import INVARIANTS
 from attnlab.testing.invariants.unsupported_combinations import (
+    BUILD_INVARIANTS,
     UNSUPPORTED_COMBINATIONS,
     find_unsupported_combination,
-    list_impossible_choices,
 )
 from attnlab.testing.invariants.variant_composition import (
     AXES,
@@ -21,7 +22,6 @@ from attnlab.testing.invariants.variant_composition import (
     DEFAULT_CHOICES,
     DEFAULT_MODEL_CHOICES,
     MODEL_AXES,
-    build_covering_array,
     combine_choices,
     iter_single_axis_variants,
     list_options,
@@ -67,6 +67,15 @@ SLOW = {
 FLEX = {*QUICK, "kernel_matches_reference", "fully_masked_rows_are_zero", "scale"}
 EACH_TIME = ("mha",)  # heads combined in every test run; other heads only in rare tests
 CACHES = {"static": ("causal", "prefix", "full"), "sliding": ("window", "window_sinks")}
+
+
+def list_impossible_choices():
+    """List the sets of choices that cannot be built together."""
+    return [
+        frozenset(combination.choices)
+        for combination in UNSUPPORTED_COMBINATIONS
+        if combination.invariants == BUILD_INVARIANTS
+    ]
 
 
 @cache

@@ -50,7 +50,7 @@ def main(options: argparse.Namespace) -> int:
     typed = shlex.join(["python", "-m", "attnlab", "compare", *options.words, *flags])
     start_time = time.time()
     status = run_inline_experiment(experiment, rest, flags, typed)
-    source = find_report(rest, experiment["name"], start_time)
+    source = find_newest_report(rest, experiment["name"], start_time)
     if source is not None:
         file = write_experiment_file(source.parent, experiment)
         print(f"experiment file {file}, to be run again from conf/experiment/:\n")
@@ -58,7 +58,7 @@ def main(options: argparse.Namespace) -> int:
     return status
 
 
-def find_report(rest: Sequence[str], name: str, since: float) -> Path | None:
+def find_newest_report(rest: Sequence[str], name: str, since: float) -> Path | None:
     """Find the newest report of the experiment that was written since the command started."""
     folder = Path(overrides.get_override_text(rest, "paths.reports") or "reports")
     recent = [path for path in folder.glob(f"{name}*/report.json") if path.stat().st_mtime >= since - 1]

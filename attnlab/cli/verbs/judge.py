@@ -71,7 +71,7 @@ def main(options: argparse.Namespace) -> int:
     typed_command = shlex.join(["python", "-m", "attnlab", "judge", *options.words, *flag_words, *flags])
     with redirect_stdout(sys.stderr):
         status = compare.run_inline_experiment(experiment, rest, flags, typed_command)
-    source = compare.find_report(rest, experiment["name"], start_time)
+    source = compare.find_newest_report(rest, experiment["name"], start_time)
     if source is None or status >= 128:
         return status
     file = compare.write_experiment_file(source.parent, experiment)

@@ -9,7 +9,6 @@ from attnlab.inference_cost.count_format import format_amount, format_byte_count
 from attnlab.inference_cost.devices import DEVICES
 from attnlab.inference_cost.layer_costs import ModelCost
 from attnlab.inference_cost.serving_cost import Serving, ServingCost, compute_serving_cost
-from attnlab.report.charts.chart_renderer import render_charts
 from attnlab.report.charts.comparison_figures import Figure
 from attnlab.report.charts.series_charts import select_last_rows
 from attnlab.report.charts.vega_layers import (
@@ -20,10 +19,9 @@ from attnlab.report.charts.vega_layers import (
     build_quantitative_channel,
     build_style_channels,
 )
-from attnlab.report.pages.html import build_environment, load_asset, render_figure_pairs
+from attnlab.report.pages.html import FIGURE_WIDTHS, render_figure_page
 from attnlab.report.pages.report_files import write_atomically
 
-WIDTHS = {"": 640, "-narrow": 350}
 N_LENGTHS = 9  # of the charts: the length, its half, ...
 CHARTS: dict[
     str, tuple[str, Callable[[ServingCost], Any]]
@@ -43,28 +41,16 @@ def write_cost_page(path: Path, models: Mapping[str, ModelCost], serving: Servin
     }
     styles = assign_styles([*models], next(iter(models)))
     names = [name for name in CHARTS if name != "time" or serving.device is not None]
-    figures = {
-        figure.name: figure
-        for suffix in WIDTHS
-        for figure in (_build_figure(name, suffix, lengths, costs, styles) for name in names)
-    }
-    rendered = render_charts([*figures.values()])
-    page = (
-        build_environment()
-        .get_template("cost.html")
-        .render(
-            serving=serving,
-            costs={name: row[-1] for name, row in costs.items()},
-            styles=styles,
-            has_state=any(row[-1].state_bytes for row in costs.values()),
-            source=None if serving.device is None else DEVICES[serving.device].source,
-            amount=format_amount,
-            bytes=format_byte_count,
-            figures=render_figure_pairs(figures, rendered),
-            figure_errors=rendered.error_messages,
-            css=load_asset("page.css"),
-            js=load_asset("page.js") + load_asset("save_charts.js"),
-        )
+    page = render_figure_page(
+        "cost.html",
+        [_build_figure(name, suffix, lengths, costs, styles) for suffix in FIGURE_WIDTHS for name in names],
+        serving=serving,
+        costs={name: row[-1] for name, row in costs.items()},
+        styles=styles,
+        has_state=any(row[-1].state_bytes for row in costs.values()),
+        source=None if serving.device is None else DEVICES[serving.device].source,
+        amount=format_amount,
+        bytes=format_byte_count,
     )
     write_atomically(path, page.encode())
 
@@ -103,7 +89,9 @@ def _build_figure(
         build_layer("point", dot, x=x, y=y, description="description", **code),
     ]
     ends = "; ".join(point["description"] for point in select_last_rows(points))
-    return Figure(f"{name}{suffix}", build_chart(WIDTHS[suffix], 260, layers, points), f"{title}. {ends}")
+    return Figure(
+        f"{name}{suffix}", build_chart(FIGURE_WIDTHS[suffix], 260, layers, points), f"{title}. {ends}"
+    )
 
 
 def _pad(values: Sequence[float]) -> list[float]:

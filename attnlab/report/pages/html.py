@@ -57,6 +57,7 @@ from attnlab.report.tables.head_maps import HeadPicks, MapEntry, MapSelection
 
 TEMPLATE_FOLDER = Path(__file__).parents[1] / "templates"
 MAX_THUMBNAILS = 240  # on one page
+FIGURE_WIDTHS = {"": 640, "-narrow": 350}  # suffix of a figure's name -> pixels, on a desktop and on a phone
 MapArchive = Mapping[tuple[str, int], Mapping[str, Any]]  # (arm, seed) -> the arrays of that run's maps
 JSON_ESCAPES: dict[str, str | int | None] = {
     "<": "\\u003c",
@@ -291,15 +292,26 @@ def render_figure(figure: comparison_figures.Figure, rendered: RenderedCharts) -
     return Markup('<p class="note">Figure not rendered: {}</p>').format(figure.label)
 
 
-def render_figure_pairs(
-    figures: Mapping[str, comparison_figures.Figure], rendered: RenderedCharts
-) -> dict[str, list[tuple[Any, Any]]]:
-    """Each figure beside that for a narrow screen, which is named with `-narrow`, for `wide_and_narrow`."""
-    return {
-        name: [(render_figure(wide, rendered), render_figure(figures[f"{name}-narrow"], rendered))]
-        for name, wide in figures.items()
+def render_figure_page(template: str, figures: Sequence[comparison_figures.Figure], **context: Any) -> str:
+    """A page whose `figures` are the charts by name, wide and narrow, for the macro `wide_and_narrow`."""
+    rendered = render_charts(figures)
+    figure_by_name = {figure.name: figure for figure in figures}
+    figure_pairs = {
+        name: [(render_figure(wide, rendered), render_figure(figure_by_name[f"{name}-narrow"], rendered))]
+        for name, wide in figure_by_name.items()
         if not name.endswith("-narrow")
     }
+    return (
+        build_environment()
+        .get_template(template)
+        .render(
+            figures=figure_pairs,
+            figure_errors=rendered.error_messages,
+            css=load_asset("page.css"),
+            js=load_asset("page.js") + load_asset("save_charts.js"),
+            **context,
+        )
+    )
 
 
 def _build_explorer_data(report: HeadsReport, selected: MapSelection | None) -> dict[str, Any]:

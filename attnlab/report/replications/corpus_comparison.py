@@ -24,10 +24,9 @@ from attnlab.report.schema import (
 from attnlab.report.tables.ranking import EFFECT_STATES
 from attnlab.report.tables.wording import find_claim_effect, format_decision, format_estimate, format_interval
 from attnlab.report.verdicts.verdict_rules import count_decimals
+from attnlab.stats.evidence import CONFIDENCE_LEVEL
 from attnlab.stats.replications.ladder_sample import Estimate
 from attnlab.stats.replications.random_effects import CorpusEffect, combine_corpora
-
-LEVEL = 0.95
 
 
 def add_corpus_comparison(reports: Mapping[str, Report]) -> dict[str, Report]:
@@ -119,7 +118,7 @@ def _summarize_corpora(reports: Mapping[str, Report], claim: ClaimResult) -> str
                 len(differences) - 1,
             )
         )
-    result = combine_corpora(effects, LEVEL)
+    result = combine_corpora(effects)
     if result.difference is not None:
         low, high = _get_bounds(result.difference)
         differs = not low <= 0 <= high
@@ -132,9 +131,10 @@ def _summarize_corpora(reports: Mapping[str, Report], claim: ClaimResult) -> str
     digits = _count_digits(result.mean)
     spread_text = format_number(result.tau, digits, unit=claim.unit)
     new_corpus = format_interval(*_get_bounds(result.new_corpus), digits)
+    level = format_percent(CONFIDENCE_LEVEL)
     return (
         f"over {len(effects)} corpora the effect is {_format_estimate(result.mean, claim.unit)}, with a "
-        f"standard deviation of {spread_text} between corpora; {format_percent(LEVEL)}% prediction interval "
+        f"standard deviation of {spread_text} between corpora; {level}% prediction interval "
         f"for a new corpus: {new_corpus}"
     )
 
@@ -142,7 +142,7 @@ def _summarize_corpora(reports: Mapping[str, Report], claim: ClaimResult) -> str
 def _format_estimate(estimate: Estimate, unit: str) -> str:
     """Format an effect over corpora like the effect on one."""
     bounds = _get_bounds(estimate)
-    return format_estimate(estimate.estimate, *bounds, LEVEL, _count_digits(estimate), unit=unit)
+    return format_estimate(estimate.estimate, *bounds, CONFIDENCE_LEVEL, _count_digits(estimate), unit=unit)
 
 
 def _count_digits(estimate: Estimate) -> int:

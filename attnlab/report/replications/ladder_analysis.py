@@ -37,6 +37,7 @@ from attnlab.report.replications.arm_pairs import (
 )
 from attnlab.report.schema import ExperimentSummary, MeanInterval, Report
 from attnlab.stats import PairedEstimate, estimate_paired_difference
+from attnlab.stats.evidence import CONFIDENCE_LEVEL
 from attnlab.stats.replications.budget_verdict import BudgetTrajectories, decide_budget_verdict
 from attnlab.stats.replications.compute_multiplier import SizeLosses, estimate_multiplier_range
 from attnlab.stats.replications.decision_accuracy import compute_decision_accuracy
@@ -45,7 +46,6 @@ from attnlab.stats.replications.ladder_sample import Estimate, SizeSample
 from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, SeedsNeeded, decide_scaling_verdict
 from attnlab.stats.replications.trend import EXTRAPOLATION_DECADES, Trend
 
-LEVEL = 0.95
 LINE_POINTS = 40  # at which the line is drawn
 DIGITS = 3
 SizeReports = Sequence[tuple[LadderSize, Report]]  # the smallest first
@@ -77,7 +77,7 @@ def build_ladder_report(reports: Mapping[str, Report]) -> LadderReport:
         direction=experiment.direction,
         margin=_get_margin(experiment),
         margin_reason=experiment.margin_reason,
-        level=LEVEL,
+        level=CONFIDENCE_LEVEL,
         arms=experiment.arms,
         baseline=baseline,
         ladder=context.ladder,
@@ -159,8 +159,8 @@ def _build_comparison(
         if row.differences and not row.failed and not reasons
     ]
     verdict = None if obstacle else decide_scaling_verdict(sizes, _get_margin(experiment))
-    trend = Trend(sizes, LEVEL) if len(sizes) > 1 else None
-    holdout = predict_largest_size(sizes, LEVEL) if len(sizes) > 2 else None
+    trend = Trend(sizes) if len(sizes) > 1 else None
+    holdout = predict_largest_size(sizes) if len(sizes) > 2 else None
     comparison = Comparison(
         arm=pair[0],
         against=pair[1],
@@ -287,7 +287,9 @@ def _build_size_effect(size: LadderSize, report: Report, pair: tuple[str, str], 
 
 def _estimate_mean(differences_by_seed: list[float]) -> MeanInterval:
     """The mean of values by seed with its t interval; all None without a value."""
-    estimate = estimate_paired_difference(differences_by_seed, LEVEL) if differences_by_seed else None
+    estimate = (
+        estimate_paired_difference(differences_by_seed, CONFIDENCE_LEVEL) if differences_by_seed else None
+    )
     return MeanInterval(**{key: getattr(estimate, key, None) for key in ("mean", "low", "high")})
 
 
@@ -402,10 +404,10 @@ def _build_multiplier(baseline: list[SizeLosses], arm: list[SizeLosses]) -> Mult
     """Multipliers by the assumed floor of the loss; None with too few sizes."""
     if len(baseline) < 2 or not arm:
         return None
-    multipliers = estimate_multiplier_range(baseline, arm[-1], LEVEL)
+    multipliers = estimate_multiplier_range(baseline, arm[-1])
     floors = {
         name: FloorMultiplier(
-            floor=multiplier.law.floor, value=multiplier.estimate, low=multiplier.low, high=multiplier.high
+            floor=multiplier.floor, value=multiplier.estimate, low=multiplier.low, high=multiplier.high
         )
         for name, multiplier in multipliers.by_floor.items()
     }

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
 from attnlab.report.charts.vega_layers import assign_styles
 from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
 from attnlab.report.number_format import NONE, format_bounds, format_number
-from attnlab.report.pages.html import build_environment, load_asset, render_figure_pairs
+from attnlab.report.pages.html import FIGURE_WIDTHS, render_figure_page
 from attnlab.report.pages.markdown import escape_cell, format_citation, format_table
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
 from attnlab.report.replications import ladder_figures
@@ -63,7 +62,7 @@ def render_ladder_files(folder: Path) -> None:
     citations = load_ladder_citations(folder, ladder)
     bibliography = find_bibliography(folder)
     markdown = render_ladder_markdown(ladder, citations, bibliography)
-    page = render_ladder_html(ladder, citations=citations, bibliography=bibliography)
+    page = render_ladder_html(ladder, citations, bibliography)
     write_atomically(folder / "ladder.md", markdown.encode())
     write_atomically(folder / "report.html", page.encode())
 
@@ -111,53 +110,40 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
 
 
 def render_ladder_html(
-    ladder: LadderReport,
-    rendered: RenderedCharts | None = None,
-    citations: Sequence[Citation] = (),
-    bibliography: str = "",
+    ladder: LadderReport, citations: Sequence[Citation] = (), bibliography: str = ""
 ) -> str:
     """The page of a ladder.
 
     Args:
-        rendered: the rendered figures of the page; None renders them here.
         citations: of each claim.
         bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
     """
-    sizes = {"": 640, "-narrow": 350}
     figures = [
         figure
-        for suffix, width in sizes.items()
+        for suffix, width in FIGURE_WIDTHS.items()
         for figure in (
             *ladder_figures.build_ladder_effect_figures(ladder, width, suffix),
             *ladder_figures.build_loss_figures(ladder, width, suffix),
         )
     ]
-    places = {figure.name: figure for figure in figures}
-    rendered = render_charts([*places.values()]) if rendered is None else rendered
-    return (
-        build_environment()
-        .get_template("ladder.html")
-        .render(
-            r=ladder,
-            scope=describe_scope(ladder),
-            figures=render_figure_pairs(places, rendered),
-            figure_errors=rendered.error_messages,
-            styles=assign_styles(ladder.arms, ladder.baseline),
-            tones={row.verdict: VERDICT_TONES.get(row.verdict, DEFAULT_TONE) for row in ladder.comparisons},
-            rule=describe_rule(ladder),
-            caption=BUDGET_CAPTION if ladder.ladder.budgets else SIZE_CAPTION,
-            learning_rates=describe_learning_rates(ladder),
-            describe_caveat=describe_learning_rate_caveat,
-            deviation_note=DEVIATION_NOTE,
-            citations=citations,
-            bibliography=bibliography,
-            css=load_asset("page.css"),
-            js=load_asset("page.js") + load_asset("save_charts.js"),
-        )
+    return render_figure_page(
+        "ladder.html",
+        figures,
+        r=ladder,
+        scope=describe_sizes_and_verdicts(ladder),
+        styles=assign_styles(ladder.arms, ladder.baseline),
+        tones={row.verdict: VERDICT_TONES.get(row.verdict, DEFAULT_TONE) for row in ladder.comparisons},
+        rule=describe_rule(ladder),
+        caption=BUDGET_CAPTION if ladder.ladder.budgets else SIZE_CAPTION,
+        learning_rates=describe_learning_rates(ladder),
+        describe_caveat=describe_learning_rate_caveat,
+        deviation_note=DEVIATION_NOTE,
+        citations=citations,
+        bibliography=bibliography,
     )
 
 
-def describe_scope(ladder: LadderReport) -> str:
+def describe_sizes_and_verdicts(ladder: LadderReport) -> str:
     """The sizes and the corpus, and the verdicts of all claims."""
     claims = [f"{claim.says}: {ladder.format_claim_verdicts(claim)}" for claim in ladder.claims]
     scope = ", ".join(filter(None, (f"{len(ladder.sizes)} {ladder.step_name}s", ladder.scope)))
@@ -211,7 +197,7 @@ def render_ladder_markdown(
         "",
         escape_cell(ladder.question or ""),
         "",
-        escape_cell(describe_scope(ladder)),
+        escape_cell(describe_sizes_and_verdicts(ladder)),
         "",
     ]
     lines += [f"**EXPLORATORY**: {DEVIATION_NOTE}", ""] if ladder.exploratory else []

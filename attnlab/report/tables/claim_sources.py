@@ -228,19 +228,14 @@ def _load_settings_once(path: Path, mtime: int) -> dict[str, Any]:
 
 def _fill_claims(declared: Mapping[str, Any], report: Report) -> list[SourcedClaim]:
     """Fill in the defaults of claims from the report; claims that do not validate are skipped."""
-    slope = (
-        report.compute_calibration.slope
-        if report.compute_calibration and not report.compute_calibration.reason
-        else None
-    )
+    calibration = report.compute_calibration
+    nats_per_doubling = calibration.nats_per_doubling if calibration else None
     sourced_claims = list[SourcedClaim]()
     for entry in _expand_claims(declared):
         with suppress(ValidationError):
             claim = Claim.model_validate(entry)
             arm, against = format_sides(claim.contrast) if claim.contrast else (claim.arm, claim.against)
-            threshold = convert_to_nats(
-                claim.threshold, declared.get("margin"), slope.mean if slope else None
-            )
+            threshold = convert_to_nats(claim.threshold, declared.get("margin"), nats_per_doubling)
             fields = {key: getattr(claim, key) for key in Claim.model_fields if key != "leave_one_out"}
             fields |= {
                 "arm": arm,

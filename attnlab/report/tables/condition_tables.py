@@ -32,9 +32,7 @@ def build_condition_tables(sweep: SweepResults) -> list[ConditionTable]:
 
     `undefined` lists arms that lack such a figure, as learned positions do beyond their table.
     """
-    results_by_arm = {
-        arm: [run.result for run in sweep.get_finished_runs(arm) if run.result] for arm in sweep.arms
-    }
+    results_by_arm = {arm: sweep.get_finished_results(arm) for arm in sweep.arms}
     undefined = {
         arm: {name for result in results for name in result.undefined}
         for arm, results in results_by_arm.items()

@@ -116,9 +116,7 @@ def build_heads_section(sweep: SweepResults) -> HeadsSection | None:
         return None
     agreement = []
     for arm in sweep.arms:
-        kernels = [
-            run.result.kernels for run in sweep.get_finished_runs(arm) if run.result and run.result.kernels
-        ]
+        kernels = [result.kernels for result in sweep.get_finished_results(arm) if result.kernels]
         errors = [
             kernel["max_abs_eager_fused"]
             for kernel in kernels

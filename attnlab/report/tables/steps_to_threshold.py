@@ -15,9 +15,6 @@ from dataclasses import asdict
 from attnlab import stats
 from attnlab.report.schema import (
     BudgetCheck,
-    ReachedFraction,
-    SignFlipTest,
-    StepsSaved,
     StepsToThresholdComparison,
     StepsToThresholdRow,
     StepsToThresholdTable,
@@ -52,19 +49,13 @@ def _build_threshold_table(
                 [sweep.get_steps_to_threshold(name, seed, metric) for seed in shared_seeds]
                 for name in (arm, sweep.baseline)
             )
-            estimate = stats.compare_steps(arm_steps, baseline_steps, budget)
             comparison = StepsToThresholdComparison(
-                n=estimate.n,
-                steps_saved=StepsSaved(**asdict(estimate.steps_saved)),
-                sign_flip=SignFlipTest(**asdict(estimate.sign_flip)),
-                logrank_p=estimate.logrank_p,
+                **asdict(stats.compare_steps(arm_steps, baseline_steps, budget))
             )
-        alone = stats.compare_steps(steps, steps, budget)  # against itself, for its own fraction and median
         rows.append(
             StepsToThresholdRow(
+                **asdict(stats.summarize_steps(steps, budget)),
                 arm=arm,
-                reached=ReachedFraction(**asdict(alone.a)),
-                median=alone.a_median,
                 planned=len(sweep.get_runs(arm)),
                 comparison=comparison,
             )

@@ -25,13 +25,13 @@ from attnlab.report.schema import (
     TrainingEquivalent,
     Verdict,
 )
+from attnlab.report.verdicts.effects import CONFIDENCE_LEVEL
 from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
 from attnlab.report.verdicts.verdict_rules import EFFECT_MEANINGS
 from attnlab.stats import is_inside_region
 from attnlab.store.experiment_schema import InterimSchedule
 
-CONFIDENCE_LEVEL = 0.95  # of the interval of every effect
 DECIDED_VERDICTS = (Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE)
 DELTA = "\N{GREEK CAPITAL LETTER DELTA}"
 DECIDING_INTERVAL = "The deciding interval"

@@ -108,9 +108,11 @@ def find_untrained_reason(sweep: SweepResults, arms: Sequence[str]) -> str | Non
 
     Runs that measure or continue another run are as trained as that one.
     """
-    results = [run.result for name in arms for run in sweep.get_finished_runs(name) if run.result]
     trained_here = [
-        result for result in results if not (result.config.get("parent") or result.config.get("measurement"))
+        result
+        for arm in arms
+        for result in sweep.get_finished_results(arm)
+        if not (result.config.get("parent") or result.config.get("measurement"))
     ]
     if short_runs := [
         int(steps)

@@ -27,7 +27,7 @@ from attnlab.report.schema import (
 from attnlab.report.verdicts import claim_decisions, comparability, leakage_check
 from attnlab.report.verdicts.budget_check import find_untrained_reason
 from attnlab.report.verdicts.claim_decisions import ClaimDecision
-from attnlab.report.verdicts.effects import compute_sensitivity
+from attnlab.report.verdicts.effects import CONFIDENCE_LEVEL, compute_sensitivity
 from attnlab.report.verdicts.evidence_bases import find_basis
 from attnlab.report.verdicts.results import IncomparabilityReason, SweepResults
 from attnlab.report.verdicts.training_equivalence import convert_to_training
@@ -35,7 +35,6 @@ from attnlab.report.verdicts.verdict_rules import count_decimals, decide_claim_v
 from attnlab.store.experiment_schema import MARGIN, NEGATIVE_MARGIN
 
 MARGIN_OVERRIDDEN = "Given on the command line."  # in place of the rationale in the experiment file
-CONFIDENCE_LEVEL = 0.95  # of the interval shown next to the one that decides
 
 
 def resolve_claims(sweep: SweepResults) -> list[PreregisteredClaim]:
@@ -82,8 +81,6 @@ def build_claim_statuses(sweep: SweepResults, budget: BudgetCheck) -> list[Claim
     comparable = [not _find_incomparability(sweep, budget, claim) for claim in claims]
     return [
         ClaimStatus(
-            arm=claim.arm,
-            against=claim.against,
             basis=claim_decision.basis.name,
             verdict=decide_claim_verdict(
                 claim_decision.decision.holds,

@@ -159,8 +159,8 @@ def _test_margin(
         return None, None
     direction = sweep.experiment.direction
     return (
-        stats.run_tost(differences, margin, stopping_rule=design).p,
-        stats.run_noninferiority_test(differences, margin, direction=direction, stopping_rule=design).p,
+        stats.compute_equivalence_p_value(differences, margin, design),
+        stats.compute_noninferiority_p_value(differences, margin, direction, design),
     )
 
 

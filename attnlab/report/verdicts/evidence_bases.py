@@ -17,7 +17,7 @@ from attnlab.report.verdicts.results import SweepResults, get_common_value
 
 
 class Basis(ABC):
-    """One kind of evidence for claims about two arms of a sweep."""
+    """One kind of evidence for claims about two arms of a sweep, or a contrast of more."""
 
     name: ClassVar[str]
     unit_name: ClassVar[str] = "paired seed"  # the unit of a decision's n, singular

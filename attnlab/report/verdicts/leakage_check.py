@@ -9,8 +9,7 @@ BY_DESIGN = "sees future tokens (by design)"
 
 def find_leaking_results(sweep: SweepResults, arm: str) -> list[RunResult]:
     """Find an arm's finished runs whose next-token predictions depend on later tokens or on other rows."""
-    results = [run.result for run in sweep.get_finished_runs(arm) if run.result]
-    return [result for result in results if _has_leakage(result)]
+    return [result for result in sweep.get_finished_results(arm) if _has_leakage(result)]
 
 
 def is_leaking_by_design(sweep: SweepResults, arm: str) -> bool:
@@ -54,7 +53,7 @@ def describe_leakage(sweep: SweepResults) -> list[str]:
         for reason in find_leakage_reasons(sweep, arm)
     ]
     for arm in sweep.arms:
-        results = [run.result for run in sweep.get_finished_runs(arm) if run.result]
+        results = sweep.get_finished_results(arm)
         if is_leaking_by_design(sweep, arm):
             sentences.append(f"{arm} {BY_DESIGN}: its losses are not next-token prediction losses.")
         elif any(
@@ -79,9 +78,7 @@ def build_leakage_section(sweep: SweepResults) -> LeakageSection:
         arms=[arm for arm in sweep.arms if find_leaking_results(sweep, arm)],
         by_design=[arm for arm in sweep.arms if is_leaking_by_design(sweep, arm)],
         checked=[
-            arm
-            for arm in sweep.arms
-            if any(run.result and run.result.leakage for run in sweep.get_finished_runs(arm))
+            arm for arm in sweep.arms if any(result.leakage for result in sweep.get_finished_results(arm))
         ],
         excluded_targets=sweep.excluded_targets,
         notes=describe_leakage(sweep),

@@ -212,11 +212,7 @@ class SweepResults:
     def nats_per_doubling(self) -> float | None:
         """Nats per doubling of training compute; None without a usable compute calibration."""
         calibration = self.context.compute_calibration
-        return (
-            calibration.slope.mean
-            if calibration is not None and calibration.slope is not None and not calibration.reason
-            else None
-        )
+        return calibration.nats_per_doubling if calibration else None
 
     @property
     def margin(self) -> float | None:
@@ -263,6 +259,9 @@ class SweepResults:
     def get_finished_runs(self, arm: str) -> list[Run]:
         return [run for run in self.get_runs(arm) if run.is_done]
 
+    def get_finished_results(self, arm: str) -> list[RunResult]:
+        return [run.result for run in self.get_finished_runs(arm) if run.result]
+
     @cached_property
     def run_results(self) -> list[RunResult]:
         """Results of every run that left one, finished or failed."""
@@ -293,7 +292,7 @@ class SweepResults:
 
     def find_results_with(self, metric: str, arms: Iterable[str]) -> list[RunResult]:
         """Find the finished runs of these arms that have a figure."""
-        results = [run.result for arm in arms for run in self.get_finished_runs(arm) if run.result]
+        results = [result for arm in arms for result in self.get_finished_results(arm)]
         return [result for result in results if result.get_value(metric) is not None]
 
     def is_counted(self, metric: str, arms: Sequence[str]) -> bool:
@@ -336,10 +335,8 @@ class SweepResults:
 
     def get_prefix_length(self, arm: str) -> int:
         """Return the number of leading tokens an arm sees bidirectionally; 0 for a causal arm."""
-        return max(
-            (int(run.result.leakage.get("prefix") or 0) for run in self.get_finished_runs(arm) if run.result),
-            default=0,
-        )
+        results = self.get_finished_results(arm)
+        return max((int(result.leakage.get("prefix") or 0) for result in results), default=0)
 
     @cached_property
     def excluded_targets(self) -> int:

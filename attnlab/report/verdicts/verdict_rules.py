@@ -38,11 +38,15 @@ def decide_effect_verdict(
     margin: float | None,
     direction: str = "lower",
 ) -> EffectVerdict:
-    """Decide the verdict on an effect from its 95% interval, its 90% interval (`tolerance`) and the margin.
+    """Decide the verdict on an effect at level alpha, from two intervals and the margin.
 
     The first row that holds applies. An effect that is certainly nonzero and certainly below the margin is
     EQUIVALENT, because the margin is the smallest difference declared to matter. Without a margin only a
     direction can be decided.
+
+    Args:
+        interval: at confidence 1 − alpha.
+        tolerance: at confidence 1 − 2 alpha, because EQUIVALENT and NOT_WORSE are one-sided tests.
 
     Raises:
         ValueError: `direction` is neither "lower" nor "higher".
@@ -53,7 +57,7 @@ def decide_effect_verdict(
         return EffectVerdict.INCONCLUSIVE
     low, high = _orient_to_harm(interval, direction)
     inner_low, inner_high = _orient_to_harm(tolerance, direction)
-    assert low <= inner_low <= inner_high <= high, "the 90% interval must lie inside the 95% interval"
+    assert low <= inner_low <= inner_high <= high, "`tolerance` must lie inside `interval`"
     delta = math.nan if margin is None else margin  # no comparison with NaN holds
     rows = (
         (low > delta, EffectVerdict.WORSE_MORE),

@@ -27,14 +27,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from attnlab.stats.evidence import validate_finite
+from attnlab.stats.evidence import CONFIDENCE_LEVEL, validate_finite
 from attnlab.stats.paired_tests import PairedEstimate, estimate_paired_difference
 from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, GROWS
 
 SAME_PLATEAU = "SAME PLATEAU"
 PERSISTS = "PERSISTS"
 BUDGET_VERDICTS = (CANNOT_TELL, SAME_PLATEAU, PERSISTS, GROWS)  # by the indices of `apply_budget_rule`
-LEVEL = 0.95
 BUDGET_MEANINGS = {
     SAME_PLATEAU: "the effect shrinks into the margin: the loss is reached sooner, not lower",
     PERSISTS: "the effect is beyond the margin at the largest budget too",
@@ -85,22 +84,22 @@ class BudgetTrajectories:
         """Doublings from the smallest budget to the largest."""
         return float(self.x[-1] - self.x[0])
 
-    def estimate_effect(self, budget: int, level: float = LEVEL) -> PairedEstimate:
+    def estimate_effect(self, budget: int) -> PairedEstimate:
         """The effect at the budget of this index, by its own runs."""
-        return estimate_paired_difference(self.differences[:, budget], level)
+        return estimate_paired_difference(self.differences[:, budget], CONFIDENCE_LEVEL)
 
-    def estimate_change(self, level: float = LEVEL) -> PairedEstimate:
+    def estimate_change(self) -> PairedEstimate:
         """The change from the smallest budget to the largest, along the line of each seed."""
-        return estimate_paired_difference(self.slopes * self.width, level)
+        return estimate_paired_difference(self.slopes * self.width, CONFIDENCE_LEVEL)
 
-    def estimate_slope(self, level: float = LEVEL) -> PairedEstimate:
+    def estimate_slope(self) -> PairedEstimate:
         """The change per doubling of the budget."""
-        return estimate_paired_difference(self.slopes, level)
+        return estimate_paired_difference(self.slopes, CONFIDENCE_LEVEL)
 
-    def estimate_line(self, x: float, level: float = LEVEL) -> PairedEstimate:
+    def estimate_line(self, x: float) -> PairedEstimate:
         """The value of the seeds' lines at log2 of a budget."""
         values = self.differences.mean(1) + self.slopes * (x - self.x.mean())
-        return estimate_paired_difference(values, level)
+        return estimate_paired_difference(values, CONFIDENCE_LEVEL)
 
 
 @dataclass(frozen=True)
@@ -197,5 +196,5 @@ def _fit_slopes(x: np.ndarray, differences: np.ndarray) -> np.ndarray:
 def _compute_interval(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The t interval of the mean of values [..., seeds]."""
     n = values.shape[-1]
-    half_width = -special.stdtrit(n - 1, (1 - LEVEL) / 2) * values.std(-1, ddof=1) / np.sqrt(n)
+    half_width = -special.stdtrit(n - 1, (1 - CONFIDENCE_LEVEL) / 2) * values.std(-1, ddof=1) / np.sqrt(n)
     return values.mean(-1) - half_width, values.mean(-1) + half_width

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from attnlab.stats.evidence import IntervalResult, validate_finite, validate_fraction
+from attnlab.stats.evidence import CONFIDENCE_LEVEL, IntervalResult, validate_finite
 
 FLOOR_FRACTIONS = (0.0, 0.25, 0.5, 0.75)  # assumed floors, as fractions of the lowest loss
 MAX_ALPHA = 2.0  # the sizes do not identify an alpha at an end of (0, MAX_ALPHA)
@@ -34,30 +34,17 @@ class SizeLosses:
 
 
 @dataclass(frozen=True)
-class ScalingLaw:
-    """L = floor + scale x C^-alpha."""
-
-    floor: float
-    scale: float
-    alpha: float
-
-    def predict_loss(self, compute: float) -> float:
-        return self.floor + self.scale * math.exp(-self.alpha * math.log(compute))
-
-
-@dataclass(frozen=True)
 class ComputeMultiplier(IntervalResult):
-    """2.0: the baseline needs twice the arm's compute for the arm's loss.
+    """2.0: the baseline needs twice the arm's compute for the arm's loss, at a `floor` of the loss in nats.
 
     An end is None where it is unbounded or unknown: each size of the baseline, and the arm's largest, needs
     two seeds.
     """
 
-    law: ScalingLaw
+    floor: float
     estimate: float
     low: float | None
     high: float | None
-    level: float
 
 
 @dataclass(frozen=True)
@@ -72,8 +59,8 @@ class MultiplierRange:
     highest: float | None
 
 
-def fit_scaling_law(sizes: Sequence[SizeLosses], floor: float) -> ScalingLaw | None:
-    """Fit the law at an assumed floor by least squares over all seeds in logarithms.
+def fit_alpha(sizes: Sequence[SizeLosses], floor: float) -> float | None:
+    """alpha of the law at an assumed floor, by least squares over all seeds in logarithms.
 
     None where the loss does not fall.
 
@@ -84,12 +71,8 @@ def fit_scaling_law(sizes: Sequence[SizeLosses], floor: float) -> ScalingLaw | N
     if not floor < min(size_losses.min() for size_losses in losses):
         raise ValueError(f"floor={floor:g} must lie below every loss")
     y = np.array([np.log(size_losses - floor).mean() for size_losses in losses])
-    weights, x = _compute_slope_weights(compute, losses)
-    alpha = -float(weights @ y)
-    if alpha <= 0:
-        return None
-    n = np.array([size_losses.size for size_losses in losses])
-    return ScalingLaw(floor, math.exp(float(n @ (y + alpha * x) / n.sum())), alpha)
+    alpha = -float(_compute_slope_weights(compute, losses) @ y)
+    return alpha if alpha > 0 else None
 
 
 def fit_loss_floor(sizes: Sequence[SizeLosses]) -> float | None:
@@ -121,7 +104,7 @@ def fit_loss_floor(sizes: Sequence[SizeLosses]) -> float | None:
 
 
 def estimate_multiplier(
-    baseline: Sequence[SizeLosses], arm: SizeLosses, floor: float, level: float = 0.95
+    baseline: Sequence[SizeLosses], arm: SizeLosses, floor: float
 ) -> ComputeMultiplier | None:
     """Multiplier of the arm at its largest size; None where the baseline's loss does not fall.
 
@@ -134,15 +117,14 @@ def estimate_multiplier(
         ValueError: fewer than two sizes, a compute that is not positive or occurs twice, a floor that is not
             below every loss.
     """
-    tail = (1 - validate_fraction(level, "level")) / 2
     compute, losses = _validate_sizes(baseline, 2)
     (arm_compute,), (arm_losses,) = _validate_sizes([arm], 1)
-    fitted = fit_scaling_law(baseline, floor)
+    alpha = fit_alpha(baseline, floor)
     if not floor < arm_losses.min():
         raise ValueError(f"floor={floor:g} must lie below every loss")
-    if fitted is None:
+    if alpha is None:
         return None
-    slope, _ = _compute_slope_weights(compute, losses)
+    slope = _compute_slope_weights(compute, losses)
     log_losses = [np.log(values_of_size - floor) for values_of_size in losses]
     arm_log_losses = np.log(arm_losses - floor)
 
@@ -164,20 +146,18 @@ def estimate_multiplier(
             [values_of_size.var(0, ddof=1) / values_of_size.shape[0] for values_of_size in values]
         )
         df = variances.sum(0) ** 2 / (variances**2 / (n[:, None] - 1)).sum(0)
-        half = -special.stdtrit(df, tail) * np.sqrt(variances.sum(0))
+        half = -special.stdtrit(df, (1 - CONFIDENCE_LEVEL) / 2) * np.sqrt(variances.sum(0))
         return np.asarray(half - np.abs(sum(values_of_size.mean(0) for values_of_size in values)))
 
-    ratio = float(sum(values_of_size.mean() for values_of_size in offsets)) / fitted.alpha
+    ratio = float(sum(values_of_size.mean() for values_of_size in offsets)) / alpha
     log_compute_ratio = math.log(compute[-1] / arm_compute)
     has_spread = n.min() > 1 and any(np.ptp(a + ratio * b) for a, b in zip(offsets, slopes, strict=True))
     ends = [_find_interval_end(compute_excess, ratio, side) if has_spread else None for side in (-1, 1)]
     low, high = (None if end is None else math.exp(log_compute_ratio + end) for end in ends)
-    return ComputeMultiplier(fitted, math.exp(log_compute_ratio + ratio), low, high, level)
+    return ComputeMultiplier(floor, math.exp(log_compute_ratio + ratio), low, high)
 
 
-def estimate_multiplier_range(
-    baseline: Sequence[SizeLosses], arm: SizeLosses, level: float = 0.95
-) -> MultiplierRange:
+def estimate_multiplier_range(baseline: Sequence[SizeLosses], arm: SizeLosses) -> MultiplierRange:
     """Multipliers at the assumed floors, fractions of the lowest loss of both, and at the fitted one."""
     lowest = min(
         float(estimate.min())
@@ -187,9 +167,7 @@ def estimate_multiplier_range(
     fitted_floor = fit_loss_floor(baseline)
     if fitted_floor is not None and fitted_floor < lowest:
         floors["fitted"] = fitted_floor
-    estimates_by_floor = {
-        name: estimate_multiplier(baseline, arm, floor, level) for name, floor in floors.items()
-    }
+    estimates_by_floor = {name: estimate_multiplier(baseline, arm, floor) for name, floor in floors.items()}
     known_estimates = {
         name: estimate for name, estimate in estimates_by_floor.items() if estimate is not None
     }
@@ -207,12 +185,12 @@ def _validate_sizes(sizes: Sequence[SizeLosses], min_count: int) -> tuple[np.nda
     ]
 
 
-def _compute_slope_weights(compute: np.ndarray, losses: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _compute_slope_weights(compute: np.ndarray, losses: list[np.ndarray]) -> np.ndarray:
     """Weights of the sizes' means in the slope over log compute, by least squares over all seeds."""
     n = np.array([each.size for each in losses])
     x = np.log(compute)
     centered = x - n @ x / n.sum()
-    return n * centered / (n @ centered**2), x
+    return np.asarray(n * centered / (n @ centered**2))
 
 
 def _find_interval_end(

@@ -28,7 +28,7 @@ class DecisionAccuracy:
     proportion: BinomialProportion | None
 
 
-def compute_decision_accuracy(verdicts: Iterable[tuple[str, str]], level: float = 0.95) -> DecisionAccuracy:
+def compute_decision_accuracy(verdicts: Iterable[tuple[str, str]]) -> DecisionAccuracy:
     """Compare (smaller size's verdict, larger size's verdict) per claim.
 
     Every verdict but SUPPORTED and REFUTED counts as inconclusive.
@@ -38,7 +38,7 @@ def compute_decision_accuracy(verdicts: Iterable[tuple[str, str]], level: float 
         small == large for small, large in pairs if small in DECISIVE_VERDICTS and large in DECISIVE_VERDICTS
     ]
     small_inconclusive = sum(small not in DECISIVE_VERDICTS for small, _ in pairs)
-    proportion = estimate_proportion(sum(agreements), len(agreements), level) if agreements else None
+    proportion = estimate_proportion(sum(agreements), len(agreements)) if agreements else None
     return DecisionAccuracy(
         sum(agreements),
         len(agreements) - sum(agreements),

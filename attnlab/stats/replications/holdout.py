@@ -19,13 +19,10 @@ class HoldoutPrediction(IntervalResult):
     `hit` is None where no noise is known.
     """
 
-    x: float
     observed: float
     predicted: float
     low: float | None
     high: float | None
-    df: float | None
-    level: float
     hit: bool | None
 
 
@@ -37,7 +34,7 @@ def compute_holdout_error(ladder_sample: LadderSample) -> WeightedSum:
     )
 
 
-def predict_largest_size(sizes: Sequence[SizeSample], level: float = 0.95) -> HoldoutPrediction:
+def predict_largest_size(sizes: Sequence[SizeSample]) -> HoldoutPrediction:
     """Predict the largest size from the line through the others.
 
     Raises:
@@ -46,12 +43,11 @@ def predict_largest_size(sizes: Sequence[SizeSample], level: float = 0.95) -> Ho
     sample = build_ladder_sample(sizes)
     if len(sample.x) < 3:
         raise ValueError("predicting the largest ladder size takes at least two others")
-    error = compute_holdout_error(sample).to_estimate(level)
+    error = compute_holdout_error(sample).to_estimate()
     observed = float(sample.means[-1])
     predicted = observed - error.estimate
     if error.low is None or error.high is None:
-        return HoldoutPrediction(float(sample.x[-1]), observed, predicted, None, None, None, level, None)
+        return HoldoutPrediction(observed, predicted, None, None, None)
     half_width = (error.high - error.low) / 2
-    ends = predicted - half_width, predicted + half_width
-    hit = ends[0] <= observed <= ends[1]
-    return HoldoutPrediction(float(sample.x[-1]), observed, predicted, *ends, error.df, level, hit)
+    low, high = predicted - half_width, predicted + half_width
+    return HoldoutPrediction(observed, predicted, low, high, low <= observed <= high)

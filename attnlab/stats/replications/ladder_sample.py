@@ -18,7 +18,13 @@ from itertools import pairwise
 import numpy as np
 from scipy import special
 
-from attnlab.stats.evidence import IntervalResult, PairedDifferences, validate_finite, validate_fraction
+from attnlab.stats.evidence import (
+    CONFIDENCE_LEVEL,
+    IntervalResult,
+    PairedDifferences,
+    validate_finite,
+    validate_fraction,
+)
 
 PRIOR_PRECISION = 4.0  # inverse prior variance of the exponent by which the log of the noise changes
 
@@ -33,13 +39,11 @@ class SizeSample:
 
 @dataclass(frozen=True)
 class Estimate(IntervalResult):
-    """Estimate with its t interval at `level` with `df`; all three are None where no noise is known."""
+    """Estimate with its t interval, whose ends are None where no noise is known."""
 
     estimate: float
     low: float | None
     high: float | None
-    df: float | None
-    level: float
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,14 @@ class WeightedSum:
     def scale_by(self, factor: float) -> "WeightedSum":
         return WeightedSum(factor * self.estimate, abs(factor) * self.se, self.df)
 
-    def to_estimate(self, level: float) -> Estimate:
-        """The estimate of a single ladder."""
+    def to_estimate(self, level: float = CONFIDENCE_LEVEL) -> Estimate:
+        """The estimate of a single ladder with its interval at `level`."""
         tail = (1 - validate_fraction(level, "level")) / 2
         estimate = float(self.estimate)
         half_width = float(self.compute_half_width(tail))
         if not np.isfinite(half_width):
-            return Estimate(estimate, None, None, None, level)
-        return Estimate(estimate, estimate - half_width, estimate + half_width, float(self.df), level)
+            return Estimate(estimate, None, None)
+        return Estimate(estimate, estimate - half_width, estimate + half_width)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from attnlab.stats.evidence import validate_finite, validate_fraction
+from attnlab.stats.evidence import CONFIDENCE_LEVEL, validate_finite
 from attnlab.stats.replications.ladder_sample import Estimate
 
 
@@ -39,50 +39,43 @@ class RandomEffectsResult:
         new_corpus: prediction for a corpus that was not measured.
     """
 
-    by_corpus: tuple[tuple[str, Estimate], ...]
     difference: Estimate | None
     mean: Estimate | None
     tau: float | None
     new_corpus: Estimate | None
 
 
-def combine_corpora(corpora: Sequence[CorpusEffect], level: float = 0.95) -> RandomEffectsResult:
+def combine_corpora(corpora: Sequence[CorpusEffect]) -> RandomEffectsResult:
     """Combine effects on different corpora, which are independent: a model was trained on each.
 
     Raises:
-        ValueError: no corpus, a name twice, a standard error that is not positive, df below 1.
+        ValueError: fewer than two corpora, a name twice, a standard error that is not positive, df below 1.
     """
-    effects = validate_finite([corpus.effect for corpus in corpora], "effects on corpora")
-    errors = validate_finite([corpus.se for corpus in corpora], "standard errors on corpora")
+    effects = validate_finite([corpus.effect for corpus in corpora], "effects on corpora", 2)
+    errors = validate_finite([corpus.se for corpus in corpora], "standard errors on corpora", 2)
     if len({corpus.name for corpus in corpora}) < len(corpora):
         raise ValueError("duplicate corpus; pass one effect per corpus")
     for corpus in corpora:
         if not (corpus.se > 0 and corpus.df >= 1):
             raise ValueError(f"corpus {corpus.name}: se={corpus.se}, df={corpus.df}; need se > 0 and df >= 1")
-    by_corpus = tuple(
-        (corpus.name, _estimate_from_t(corpus.effect, corpus.se, corpus.df, level)) for corpus in corpora
-    )
-    if len(corpora) == 1:
-        return RandomEffectsResult(by_corpus, None, None, None, None)
     if len(corpora) == 2:
-        difference = _estimate_corpus_difference(corpora[0], corpora[1], level)
-        return RandomEffectsResult(by_corpus, difference, None, None, None)
+        return RandomEffectsResult(_estimate_corpus_difference(corpora[0], corpora[1]), None, None, None)
     tau = _estimate_tau(effects, errors)
     weights = 1 / (errors**2 + tau**2)
     mean = float(weights @ effects / weights.sum())
     df = len(corpora) - 1
     scatter = float(weights @ (effects - mean) ** 2) / df
     se = math.sqrt(max(1.0, scatter) / weights.sum())
-    overall = _estimate_from_t(mean, se, df, level)
-    new_corpus = _estimate_from_t(mean, math.hypot(tau, se), df - 1, level)
-    return RandomEffectsResult(by_corpus, None, overall, tau, new_corpus)
+    overall = _estimate_from_t(mean, se, df)
+    new_corpus = _estimate_from_t(mean, math.hypot(tau, se), df - 1)
+    return RandomEffectsResult(None, overall, tau, new_corpus)
 
 
-def _estimate_corpus_difference(a: CorpusEffect, b: CorpusEffect, level: float) -> Estimate:
+def _estimate_corpus_difference(a: CorpusEffect, b: CorpusEffect) -> Estimate:
     """Estimate a - b with the degrees of freedom of Welch and Satterthwaite."""
     squared_errors = np.array([a.se, b.se]) ** 2
     df = float(squared_errors.sum() ** 2 / (squared_errors**2 / [a.df, b.df]).sum())
-    return _estimate_from_t(a.effect - b.effect, math.sqrt(squared_errors.sum()), df, level)
+    return _estimate_from_t(a.effect - b.effect, math.sqrt(squared_errors.sum()), df)
 
 
 def _estimate_tau(effects: np.ndarray, errors: np.ndarray) -> float:
@@ -100,8 +93,6 @@ def _estimate_tau(effects: np.ndarray, errors: np.ndarray) -> float:
     return math.sqrt(optimize.brentq(compute_excess_scatter, 0.0, upper_bound, xtol=1e-16, rtol=1e-12))
 
 
-def _estimate_from_t(estimate: float, se: float, df: float, level: float) -> Estimate:
-    half_width = float(-special.stdtrit(df, (1 - validate_fraction(level, "level")) / 2)) * se
-    return Estimate(
-        float(estimate), float(estimate - half_width), float(estimate + half_width), float(df), level
-    )
+def _estimate_from_t(estimate: float, se: float, df: float) -> Estimate:
+    half_width = float(-special.stdtrit(df, (1 - CONFIDENCE_LEVEL) / 2)) * se
+    return Estimate(float(estimate), float(estimate - half_width), float(estimate + half_width))

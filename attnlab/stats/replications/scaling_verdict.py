@@ -145,19 +145,14 @@ class SeedsNeeded:
 
 @dataclass(frozen=True)
 class ScalingVerdict:
-    """The verdict of a ladder, with its reason and the change over the ladder.
+    """The verdict of a ladder, with its reason.
 
     Attributes:
-        change: from the smallest size to the largest at 90%, whose ends are the two one-sided tests. It is
-            that of the line or of the end sizes, whichever extends further; None where nothing could be
-            decided.
         seeds_needed: only with CANNOT TELL, and not where the largest size is not where the others point.
     """
 
     verdict: str
     reason: str
-    margin: float
-    change: Estimate | None
     seeds_needed: SeedsNeeded | None
 
 
@@ -172,28 +167,27 @@ def decide_scaling_verdict(sizes: Sequence[SizeSample], margin: float) -> Scalin
     sample = build_ladder_sample(sizes)
     if (count := len(sample.x)) < 3:
         reason = f"{count} ladder size{'s' * (count != 1)}: a trend and its test need at least three"
-        return ScalingVerdict(CANNOT_TELL, reason, margin, None, None)
+        return ScalingVerdict(CANNOT_TELL, reason, None)
     if not np.isfinite(sample.smoothed_variances).all():
         reason = "no ladder size has two seeds with different results, so the noise is unknown"
-        return ScalingVerdict(CANNOT_TELL, reason, margin, None, None)
+        return ScalingVerdict(CANNOT_TELL, reason, None)
     inputs = compute_rule_inputs(sample)
     verdict = SCALING_VERDICTS[int(apply_rule(inputs, margin))]
-    change = max((sums.to_estimate(1 - 2 * TOST_TAIL) for sums in inputs.change), key=_find_largest_bound)
     seeds_needed = (
         _find_seeds_needed(sample, margin)
         if verdict == CANNOT_TELL and bool(is_consistent_with_holdout(inputs))
         else None
     )
-    return ScalingVerdict(
-        verdict, _explain_scaling(verdict, inputs, change, margin), margin, change, seeds_needed
-    )
+    return ScalingVerdict(verdict, _explain_scaling(verdict, inputs, margin), seeds_needed)
 
 
 def _find_largest_bound(change: Estimate) -> float:
     return max(map(abs, change.interval or (math.inf,)))
 
 
-def _explain_scaling(verdict: str, inputs: RuleInputs, change: Estimate, margin: float) -> str:
+def _explain_scaling(verdict: str, inputs: RuleInputs, margin: float) -> str:
+    # the change by the line or by the end sizes, whichever extends further; its ends are the one-sided tests
+    change = max((sums.to_estimate(1 - 2 * TOST_TAIL) for sums in inputs.change), key=_find_largest_bound)
     bottom, top, line_change, midway = (
         _format_bounds(sums.to_estimate(1 - 2 * INTERVAL_TAIL))
         for sums in (inputs.bottom, inputs.top, inputs.change[0], inputs.midway[0])

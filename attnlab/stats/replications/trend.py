@@ -20,9 +20,8 @@ class Trend:
         ValueError: fewer than two sizes, or sizes that `build_ladder_sample` rejects.
     """
 
-    def __init__(self, sizes: Sequence[SizeSample], level: float = 0.95):
+    def __init__(self, sizes: Sequence[SizeSample]):
         self.sample = build_ladder_sample(sizes)
-        self.level = level
         if len(self.sample.x) < 2:
             raise ValueError("a trend needs at least two ladder sizes")
         self.smallest_x = float(self.sample.x[0])
@@ -30,29 +29,16 @@ class Trend:
 
     def estimate_slope(self) -> Estimate:
         """Nats per tenfold of compute."""
-        return self.sample.compute_weighted_sum(self.sample.compute_slope_weights()).to_estimate(self.level)
+        return self.sample.compute_weighted_sum(self.sample.compute_slope_weights()).to_estimate()
 
     def estimate_change(self) -> Estimate:
         """Nats from the smallest size to the largest along the line: slope x width."""
         return (
             self.sample.compute_weighted_sum(self.sample.compute_slope_weights())
             .scale_by(self.largest_x - self.smallest_x)
-            .to_estimate(self.level)
+            .to_estimate()
         )
 
     def estimate_at(self, x: float) -> Estimate:
         """The effect at any x by the line; over x these form the pointwise band."""
-        return self.sample.compute_weighted_sum(self.sample.compute_line_weights(x)).to_estimate(self.level)
-
-    def extrapolate(self) -> Estimate:
-        """The effect at ten times the largest size's compute, if the line continues."""
-        return self.estimate_at(self.largest_x + EXTRAPOLATION_DECADES)
-
-    def estimate_size(self, index: int) -> Estimate:
-        """The effect at one size by its own seeds, `index` ascending from 0.
-
-        One seed, or seeds that agree exactly, get their noise from the other sizes.
-        """
-        return self.sample.compute_weighted_sum(self.sample.select_size_weights(index)).to_estimate(
-            self.level
-        )
+        return self.sample.compute_weighted_sum(self.sample.compute_line_weights(x)).to_estimate()

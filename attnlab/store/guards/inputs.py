@@ -27,10 +27,8 @@ def validate_inputs(config: Mapping[str, Any]) -> None:
         InvalidConfig: One line, if data would be read from a non-file, or the parent is a path.
     """
     data = config.get("data")
-    for key, leaf in flatten_config({"data": data}):
-        for value in leaf if isinstance(leaf, list) else [leaf]:
-            if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value:
-                reject_special_files(key, Path(value), recursive=key == "data.name")
+    for key, text in iterate_possible_paths({"data": data}):
+        reject_special_files(key, Path(text), recursive=key == "data.name")
     if isinstance(data, Mapping):
         for key in DATA_FILE_KEYS:
             if _reads_data_files(data, key) and Path(data[key]).is_dir():
@@ -51,6 +49,14 @@ def require_data_files(config: Mapping[str, Any]) -> None:
         if _reads_data_files(data, key) and not has_magic(data[key]) and not os.path.exists(data[key]):
             reason = os.strerror(errno.ENOENT)
             raise InvalidConfig(f"data.{key}={data[key]}: {reason}; give a UTF-8 text file")
+
+
+def iterate_possible_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield key and text of every string in a config, also in lists, that could be the path of a file."""
+    for key, leaf in flatten_config(config):
+        for value in leaf if isinstance(leaf, list) else [leaf]:
+            if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value:
+                yield key, value
 
 
 def is_plain_name(text: str) -> bool:

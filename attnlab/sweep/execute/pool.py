@@ -50,7 +50,7 @@ class Pool:
     def __init__(self, settings: Mapping[str, Any], progress: Progress, context: Context | None) -> None:
         self.max_time: float | None = settings.get("max_time")
         self.fail_fast = bool(settings.get("fail_fast"))
-        self.n_slots, self.slots_per_gpu = settings.get("slots"), settings.get("slots_per_gpu", 1)
+        self.settings = settings
         self.progress = progress
         self.context = context
 
@@ -59,9 +59,7 @@ class Pool:
         if not folders:
             return
         specs = [run_directories.load_run_config(folder) for folder in folders]
-        free_slots = worker_slots.list_worker_slots(
-            specs[0].estimate.device_kind, self.n_slots, self.slots_per_gpu
-        )[::-1]
+        free_slots = worker_slots.list_configured_slots(specs[0].estimate.device_kind, self.settings)[::-1]
         slots_needed = {
             folder: _count_required_slots(spec.config, free_slots)
             for folder, spec in zip(folders, specs, strict=True)
@@ -145,9 +143,7 @@ def validate_resources(runs: Sequence[RunConfig], settings: Mapping[str, Any]) -
         InvalidConfig: a run needs more devices than there are.
     """
     kinds = {run.estimate.device_kind for run in runs}
-    n_slots = settings.get("slots")
-    slots_per_gpu = settings.get("slots_per_gpu", 1)
-    slots_by_kind = {kind: worker_slots.list_worker_slots(kind, n_slots, slots_per_gpu) for kind in kinds}
+    slots_by_kind = {kind: worker_slots.list_configured_slots(kind, settings) for kind in kinds}
     for run in runs:
         _count_required_slots(run.config, slots_by_kind[run.estimate.device_kind])
 

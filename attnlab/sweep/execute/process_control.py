@@ -114,6 +114,22 @@ def raise_on_signals() -> Iterator[None]:
         _unhandled_signals.clear()
 
 
+@contextmanager
+def ignore_signals() -> Iterator[None]:
+    """Ignore SIGINT and SIGTERM within the block, so that a second Ctrl-C leaves no orphan.
+
+    In a thread other than the main one, which cannot set handlers, the block changes nothing.
+    """
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main_thread else ()
+    previous_handlers = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in previous_handlers.items():
+            signal.signal(number, previous)
+
+
 def reraise_signal(error: Exception) -> None:
     """Raise the exception of a signal that a library has turned into `error`; else do nothing."""
     if _unhandled_signals:

@@ -120,7 +120,7 @@ class PullLauncher(Pool):
         ids = tuple(run.folder.name for run in running)
         if ids != self._reported_runs or now >= self._next_heartbeat:
             device = next(iter(self._specs.values())).estimate.device_kind
-            slots = worker_slots.list_worker_slots(device, self.n_slots, self.slots_per_gpu)
+            slots = worker_slots.list_configured_slots(device, self.settings)
             self.work_folder.write_state(device, len(slots), ids)
             self._reported_runs, self._next_heartbeat = ids, now + lease.HEARTBEAT_SECONDS
         if running:

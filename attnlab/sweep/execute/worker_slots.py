@@ -8,13 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from attnlab.errors import InvalidConfig
 from attnlab.sweep.execute import process_control
@@ -64,6 +63,11 @@ def list_worker_slots(
         )
     number = n_slots or cores
     return [WorkerSlot(i, None, max(1, cores // number)) for i in range(number)]
+
+
+def list_configured_slots(device_kind: str, settings: Mapping[str, Any]) -> list[WorkerSlot]:
+    """List the worker slots that the config group `sweep` sets, as `list_worker_slots`."""
+    return list_worker_slots(device_kind, settings.get("slots"), settings.get("slots_per_gpu", 1))
 
 
 def merge_slots(run_slots: Sequence[WorkerSlot]) -> WorkerSlot:
@@ -153,18 +157,24 @@ def start_child(
     return _SpawnedChild(slot, module, arguments, log)
 
 
+def run_child(slot: WorkerSlot, context: Context | None, module: str, arguments: list[str], log: Path) -> int:
+    """Start a child as `start_child`, wait for it and return its exit status; an interrupt stops it."""
+    process = start_child(slot, context, module, arguments, log)
+    try:
+        while (code := process.poll_exit_code()) is None:
+            time.sleep(0.02)
+    finally:
+        stop_children([process] if process.poll_exit_code() is None else [])
+    return code
+
+
 def stop_children(
     children: Sequence[ChildProcess], grace_seconds: float = process_control.GRACE_SECONDS
 ) -> None:
     """Send SIGTERM, on which a run saves a checkpoint; after `grace_seconds` kill the process groups."""
     if not children:
         return
-    is_main_thread = threading.current_thread() is threading.main_thread()  # others cannot set handlers
-    numbers = (signal.SIGINT, signal.SIGTERM) if is_main_thread else ()
-    previous_handlers = [
-        signal.signal(number, signal.SIG_IGN) for number in numbers
-    ]  # a second Ctrl-C leaves no orphan
-    try:
+    with process_control.ignore_signals():
         for each in children:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(each.pid, signal.SIGTERM)  # not the data workers, whose death would fail the run
@@ -175,9 +185,6 @@ def stop_children(
             _send_signal(each.pid, signal.SIGKILL)  # and the rest of its group, such as data workers
         while any(each.poll_exit_code() is None for each in children):
             time.sleep(0.02)
-    finally:
-        for number, handler in zip(numbers, previous_handlers, strict=True):
-            signal.signal(number, handler)
 
 
 def _send_signal(pid: int, number: signal.Signals) -> None:

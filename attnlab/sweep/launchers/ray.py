@@ -20,7 +20,7 @@ from typing import Any
 from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
 from attnlab.store.run_schema import Status
-from attnlab.sweep.execute.process_control import GRACE_SECONDS, NOT_TAKEN
+from attnlab.sweep.execute.process_control import GRACE_SECONDS, NOT_TAKEN, ignore_signals
 from attnlab.sweep.execute.progress import Progress, watch_runs
 from attnlab.sweep.launchers.attempt import (
     Attempt,
@@ -261,15 +261,9 @@ class _TaskRunner:
     def _stop_tasks(self, references: list[Any]) -> None:
         if not references:
             return
-        previous_handlers = [
-            signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)
-        ]
-        try:
+        with ignore_signals():
             self.ray.experimental.internal_kv._internal_kv_put(self.stop_key, "stop")
             self.ray.wait(references, num_returns=len(references), timeout=GRACE_SECONDS + 5)
-        finally:
-            for number, handler in zip((signal.SIGINT, signal.SIGTERM), previous_handlers, strict=True):
-                signal.signal(number, handler)
 
 
 def _run_attempt(attempt: Attempt, stop_key: str) -> int:

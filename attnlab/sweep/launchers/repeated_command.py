@@ -13,10 +13,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnlab.sweep.plan.provenance import MULTIRUN_FLAGS
+
 # Of the job or task in which the command is repeated; they would steer the jobs and processes that it starts.
 _JOB_PREFIXES = ("SLURM_", "SUBMITIT_", "RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_CLIENT_MODE")
 _CLUSTER_VARIABLES = ("SLURM_CONF",)
-_MULTIRUN_FLAGS = ("--multirun", "-m")
 
 
 @dataclass
@@ -69,5 +70,5 @@ def repeat_this_command(
 
 def format_status_command() -> str:
     """Return the command that shows the state of this command's runs."""
-    words = [word for word in sys.argv[1:] if word not in _MULTIRUN_FLAGS]
+    words = [word for word in sys.argv[1:] if word not in MULTIRUN_FLAGS]
     return shlex.join(["python", "-m", "attnlab", "status", *words])

@@ -8,7 +8,6 @@ then waits forever for a job that died.
 import io
 import pickle
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from typing import Any
 from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
 from attnlab.store.run_schema import Status
-from attnlab.sweep.execute.process_control import GRACE_SECONDS
+from attnlab.sweep.execute.process_control import GRACE_SECONDS, ignore_signals
 from attnlab.sweep.execute.progress import Progress, watch_runs
 from attnlab.sweep.launchers.attempt import (
     Attempt,
@@ -304,8 +303,7 @@ def cancel_jobs(jobs: Sequence[SlurmJob]) -> None:
     states = query_queue(arrays) if arrays else {}
     if states is not None and all(state in ENDED_STATES for state, _ in states.values()):
         return
-    previous_handlers = [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)]
-    try:
+    with ignore_signals():
         subprocess.run(["scancel", *arrays], check=False, capture_output=True)
         deadline = time.monotonic() + GRACE_SECONDS + 10
         while time.monotonic() < deadline:
@@ -313,6 +311,3 @@ def cancel_jobs(jobs: Sequence[SlurmJob]) -> None:
             if states is not None and all(state in ENDED_STATES for state, _ in states.values()):
                 return
             time.sleep(0.5)
-    finally:
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM), previous_handlers, strict=True):
-            signal.signal(number, handler)

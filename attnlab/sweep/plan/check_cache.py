@@ -106,12 +106,10 @@ def _identify_named_files(config: Mapping[str, Any]) -> Iterator[tuple[str | int
         folder = Path((config.get("paths") or {}).get("runs") or "runs", parent)
         yield from (identify_file(folder / name) for name in ("run.json", VOCABULARY_FILE))
     input_config = {key: value for key, value in config.items() if key != "paths"}  # paths are outputs
-    for key, leaf in fingerprint.flatten_config(input_config):
-        for value in leaf if isinstance(leaf, list) else [leaf]:
-            if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value:
-                is_pattern = key in [f"data.{name}" for name in inputs.DATA_FILE_KEYS]
-                for path in inputs.match_data_files(value, key) if is_pattern else [Path(value)]:
-                    yield from _identify_files_below(path)
+    for key, text in inputs.iterate_possible_paths(input_config):
+        is_pattern = key in [f"data.{name}" for name in inputs.DATA_FILE_KEYS]
+        for path in inputs.match_data_files(text, key) if is_pattern else [Path(text)]:
+            yield from _identify_files_below(path)
 
 
 def _identify_files_below(path: Path) -> Iterator[tuple[str | int, ...]]:

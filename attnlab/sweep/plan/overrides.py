@@ -20,6 +20,7 @@ from attnlab.errors import InvalidConfig
 
 EXECUTION_GROUPS = ("paths", "sweep", "logger", "hydra")  # how a command runs, no part of the comparison
 REPORT_NEUTRAL_GROUPS = ("experiment", "corpora", "ladder", *EXECUTION_GROUPS)  # change no report
+STEPS_KEY = "trainer.max_steps"
 MAX_NESTING = 40  # levels of an override; Hydra's parser is recursive
 MAX_RUNS = 10_000  # per command; more are a mistake
 

@@ -30,6 +30,7 @@ from attnlab.sweep.plan.compute_calibration.calibration_runs import plan_calibra
 from attnlab.sweep.plan.compute_calibration.compute_calibration import CalibrationRuns
 from attnlab.sweep.plan.overrides import (
     EXECUTION_GROUPS,
+    STEPS_KEY,
     Command,
     apply_seeds,
     find_changes,
@@ -48,7 +49,6 @@ from attnlab.sweep.plan.validate_claims import validate_against_estimates
 from attnlab.sweep.slow_notice import notify_if_slow
 
 SINGLE_RUN_NAME = "run"  # the name of the only arm of a command without an experiment
-STEPS_KEY = "trainer.max_steps"
 MINI_STEPS = 100  # largest number of steps of size=mini in an experiment without values for it
 
 
@@ -599,6 +599,6 @@ def _compose_arms(
 
 def format_head_count_warning(plans: Sequence[Plan]) -> str | None:
     """Return one warning about the widths and heads of all runs of a command; None if there is none."""
-    return config_groups.format_head_count_warning(
+    return config_groups.format_mup_heads_warning(
         run.config.get("model") or {} for plan in plans for run in plan.all_runs
     )

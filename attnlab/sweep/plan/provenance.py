@@ -16,7 +16,7 @@ from attnlab.sweep.plan import overrides
 
 HOME = Path(attnlab.__file__).parent.parent
 DIFF_LIMIT = 100_000  # characters of uncommitted changes in a report
-_MULTIRUN_FLAGS = ("--multirun", "-m")  # implied in every command
+MULTIRUN_FLAGS = ("--multirun", "-m")  # implied in every command
 _SHOW_OVERRIDE = re.compile(r"\+*sweep\.(show|work)=")  # set by a verb; the sweep is the same without it
 _COMMAND_OVERRIDE = re.compile(r"\+*sweep\.command=")
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS", re.IGNORECASE)
@@ -59,7 +59,7 @@ def format_command(line: Sequence[str]) -> str:
     replacement = overrides.get_override_text(
         [word for word in line if _COMMAND_OVERRIDE.match(word)], "sweep.command"
     )
-    words = [word for word in line if word not in _MULTIRUN_FLAGS and not _SHOW_OVERRIDE.match(word)]
+    words = [word for word in line if word not in MULTIRUN_FLAGS and not _SHOW_OVERRIDE.match(word)]
     command = replacement or shlex.join(["python", "-m", "attnlab", *words])
     variables = dict.fromkeys(re.findall(r"\$\{oc\.env:\s*(\w+)", command))
     values = {name: os.environ[name] for name in variables if name in os.environ}

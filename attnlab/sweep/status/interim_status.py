@@ -19,7 +19,6 @@ from attnlab.sweep.status.states import RunState, get_file_version, load_cached_
 
 LATER = "later"
 NOT_NEEDED = "not needed"
-IDLE_STATES = (LATER, NOT_NEEDED)  # of a run that no claim needs by now
 _DECIDING_PACKAGES = (
     "stats",
     "store/experiment_schema",

@@ -3,11 +3,12 @@
 Before two pairs have finished, the standard deviation is that of `attnlab noise`, if it was measured.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from attnlab.report.noise_schema import load_noise_reports
+from attnlab.stats import PairedDifferences, find_seeds_for_equivalence
 from attnlab.store import disk_cache, fingerprint
 from attnlab.store.experiment_schema import resolve_resource_alias
 from attnlab.store.run_schema import RunResult
@@ -43,24 +44,22 @@ def describe_margin_seeds(plan: Plan, records: Mapping[str, RunResult]) -> list[
     for arm in plan.group_runs_by_arm():
         if arm == baseline:
             continue
-        differences = [
-            values[arm, seed] - values[baseline, seed]
-            for seed in experiment.seeds
-            if (arm, seed) in values and (baseline, seed) in values
-        ]
-        has_spread = len(differences) > 1
-        spread = _compute_margin_seeds(differences, margin, plan.runs[0].config) if has_spread else None
-        if spread is None and (line := _describe_measured_noise(plan, arm, margin)):
-            lines.append(f"{arm} - {baseline}: {len(differences)} finished pairs; {line}")
-            continue
-        if spread is None:
-            lines.append(
-                f"{arm} - {baseline}: {len(differences)} finished pairs, so the standard deviation "
-                "is not yet known"
-            )
-            continue
-        requirement = _describe_requirement(*spread, margin, len(experiment.seeds))
-        lines.append(f"{arm} - {baseline}: {len(differences)} finished pairs, {requirement}")
+        differences = PairedDifferences(
+            [
+                values[arm, seed] - values[baseline, seed]
+                for seed in experiment.seeds
+                if (arm, seed) in values and (baseline, seed) in values
+            ]
+        )
+        if differences.sd is not None and not differences.tied:
+            required_seeds = _count_margin_seeds(differences.sd, margin, plan.runs[0].config)
+            requirement = _describe_requirement(differences.sd, required_seeds, margin, len(experiment.seeds))
+            text = f", {requirement}"
+        elif measured := _describe_measured_noise(plan, arm, margin):
+            text = f"; {measured}"
+        else:
+            text = ", so the standard deviation is not yet known"
+        lines.append(f"{arm} - {baseline}: {differences.n} finished pairs{text}")
     return lines
 
 
@@ -98,37 +97,12 @@ def _describe_measured_noise(plan: Plan, arm: str, margin: float) -> str | None:
 def _count_margin_seeds(sd: float, margin: float, config: Mapping[str, Any]) -> int | None:
     """Count the seeds that the margin requires at this standard deviation; None for more than 10,000.
 
-    Cached as `_compute_margin_seeds`.
+    The result is cached by its inputs and code: its computation imports scipy.integrate, which is slow.
     """
     key = fingerprint.compute_digest([sd, margin, hash_sources([_POWER_MODULE])])
     match disk_cache.read_cache_entry(config, "seeds", key):
         case [int() | None as seeds]:
             return seeds
-    from attnlab.stats import find_seeds_for_equivalence
-
     seeds = find_seeds_for_equivalence(margin / sd)
     disk_cache.write_cache_entry(config, "seeds", key, [seeds])
     return seeds
-
-
-def _compute_margin_seeds(
-    differences: Sequence[float], margin: float, config: Mapping[str, Any]
-) -> tuple[float, int | None] | None:
-    """Compute the standard deviation of the differences and the seeds that the margin requires.
-
-    The result is cached by its inputs and code, because importing scipy takes longer than the rest of a plan.
-
-    Returns:
-        sd and number of seeds (None for more than 10,000); None if all differences are equal.
-    """
-    key = fingerprint.compute_digest([list(differences), margin, hash_sources([_POWER_MODULE])])
-    match disk_cache.read_cache_entry(config, "seeds", key):
-        case [float(sd), int() | None as seeds]:
-            return sd, seeds
-    from attnlab.stats import estimate_power_plan
-
-    power_plan = estimate_power_plan(differences, margin)
-    if power_plan is None:
-        return None
-    disk_cache.write_cache_entry(config, "seeds", key, [power_plan.sd, power_plan.seeds_for_margin])
-    return power_plan.sd, power_plan.seeds_for_margin

@@ -120,9 +120,7 @@ def _name_stage(plans: Sequence[Plan], root: Path, unfinished: Collection[str]) 
 
 def count_slots(runs: Sequence[RunConfig], settings: Mapping[str, Any]) -> int:
     """Count the worker slots of this machine for the runs."""
-    kind = runs[0].estimate.device_kind
-    slots_per_gpu = settings.get("slots_per_gpu", 1)
-    return len(worker_slots.list_worker_slots(kind, settings.get("slots"), slots_per_gpu))
+    return len(worker_slots.list_configured_slots(runs[0].estimate.device_kind, settings))
 
 
 def _estimate_wall_seconds(

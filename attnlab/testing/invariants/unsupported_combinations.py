@@ -179,12 +179,3 @@ def find_unsupported_combination(invariant: str, choices: frozenset[str]) -> Uns
         ),
         None,
     )
-
-
-def list_impossible_choices() -> list[frozenset[str]]:
-    """List the sets of choices that cannot be built together."""
-    return [
-        frozenset(combination.choices)
-        for combination in UNSUPPORTED_COMBINATIONS
-        if combination.invariants == BUILD_INVARIANTS
-    ]

@@ -5,7 +5,8 @@ import pytest
 from scipy import stats as scipy_stats
 from statsmodels.stats.meta_analysis import combine_effects
 
-from attnlab.stats.replications import CorpusEffect, combine_corpora, compute_decision_accuracy
+from attnlab.stats.replications.decision_accuracy import compute_decision_accuracy
+from attnlab.stats.replications.random_effects import CorpusEffect, combine_corpora
 
 EFFECTS, VARIANCES = [0.061, -0.012, 0.034, 0.105, 0.048], [0.0004, 0.0009, 0.0002, 0.0006, 0.0005]
 
@@ -54,12 +55,6 @@ def test_two_corpora_are_shown_and_not_averaged():
     assert close.difference.low < 0 < close.difference.high
 
 
-def test_one_corpus_gives_no_prediction():
-    result = combine_corpora([CorpusEffect("a", 0.02, 0.003, 3)])
-    assert (result.mean, result.difference) == (None, None)
-    assert result.by_corpus[0][1].high == pytest.approx(0.02 + scipy_stats.t.ppf(0.975, 3) * 0.003)
-
-
 def test_mean_interval_has_nominal_coverage():
     rng, covered = np.random.default_rng(0), 0
     for _ in range(400):
@@ -73,10 +68,11 @@ def test_mean_interval_has_nominal_coverage():
     ("corpora", "message"),
     [
         ([], "need a flat list"),
+        ([CorpusEffect("a", 1, 1, 3)], "at least 2"),
         ([CorpusEffect("a", 1, 1, 3), CorpusEffect("a", 1, 1, 3)], "duplicate corpus"),
-        ([CorpusEffect("a", 1, 0, 3)], "corpus a: se=0"),
-        ([CorpusEffect("a", 1, 1, 0)], "df=0"),
-        ([CorpusEffect("a", float("nan"), 1, 3)], "nan at position 0"),
+        ([CorpusEffect("a", 1, 0, 3), CorpusEffect("b", 1, 1, 3)], "corpus a: se=0"),
+        ([CorpusEffect("a", 1, 1, 3), CorpusEffect("b", 1, 1, 0)], "corpus b: se=1, df=0"),
+        ([CorpusEffect("a", float("nan"), 1, 3), CorpusEffect("b", 1, 1, 3)], "nan at position 0"),
     ],
 )
 def test_invalid_corpus_effects_are_rejected(corpora, message):

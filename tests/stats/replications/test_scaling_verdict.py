@@ -4,8 +4,7 @@ import calibration_ladders as simulate
 import numpy as np
 import pytest
 
-from attnlab.stats.replications import SizeSample, decide_scaling_verdict
-from attnlab.stats.replications.ladder_sample import build_ladder_sample
+from attnlab.stats.replications.ladder_sample import SizeSample, build_ladder_sample
 from attnlab.stats.replications.scaling_verdict import (
     CANNOT_TELL,
     FLIPS,
@@ -15,6 +14,7 @@ from attnlab.stats.replications.scaling_verdict import (
     SHRINKS,
     apply_rule,
     compute_rule_inputs,
+    decide_scaling_verdict,
 )
 
 NOISE = np.array([-1.2, 0.4, -0.3, 1.1, 0.7, -0.9, 0.6, -0.4])  # of mean 0
@@ -91,7 +91,7 @@ def test_holds_requires_the_end_sizes_to_agree_with_the_line():
 )
 def test_ladders_without_known_noise_cannot_tell(rungs, reason):
     result = decide_scaling_verdict(rungs, 1.0)
-    assert (result.verdict, result.change, result.seeds_needed) == (CANNOT_TELL, None, None)
+    assert (result.verdict, result.seeds_needed) == (CANNOT_TELL, None)
     assert reason in result.reason
 
 

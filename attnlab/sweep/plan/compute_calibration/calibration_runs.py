@@ -11,9 +11,8 @@ from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.plan.arms import Arm
 from attnlab.sweep.plan.checker import Checker
 from attnlab.sweep.plan.compute_calibration.compute_calibration import CalibrationRuns, halve_steps
-from attnlab.sweep.plan.overrides import get_leaf
+from attnlab.sweep.plan.overrides import STEPS_KEY, get_leaf
 
-STEPS_KEY = "trainer.max_steps"
 MARGIN_HINT = "set compute_calibration=null and give the margin as a number"
 
 

@@ -93,8 +93,7 @@ def _compute_interval(
 
 def compute_slope(compute_calibration: CalibrationRuns | None, lookup: RunLookup) -> float | None:
     """Return nats per doubling of training, or None if no slope is usable."""
-    summary = compute_calibration.summarize(lookup) if compute_calibration else None
-    return summary.slope.mean if summary and summary.slope and not summary.reason else None
+    return compute_calibration.summarize(lookup).nats_per_doubling if compute_calibration else None
 
 
 def halve_steps(steps: int) -> int:
@@ -137,7 +136,8 @@ def describe_calibration(
         return []
     summary = compute_calibration.summarize(lookup)
     amounts_by_text = experiment.compute_amounts
-    if summary.reason or summary.slope is None:
+    nats_per_doubling = summary.nats_per_doubling
+    if nats_per_doubling is None:
         consequence = (
             f"; the comparison starts once it is known, because it requires {'; '.join(amounts_by_text)}"
             if amounts_by_text
@@ -148,7 +148,7 @@ def describe_calibration(
     return [
         f"{experiment.name}: loss per doubling of compute {summary.loss_per_doubling}{size}",
         *(
-            f"{text}: {experiment.amount_to_nats(amount, summary.slope.mean):g} nats"
+            f"{text}: {experiment.amount_to_nats(amount, nats_per_doubling):g} nats"
             for text, amount in amounts_by_text.items()
         ),
     ]

@@ -9,11 +9,10 @@ from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.store.experiment_schema import LadderConfig
 from attnlab.store.run_schema import RunConfig, convert_validation_error
 from attnlab.sweep.plan.arms import Arm
-from attnlab.sweep.plan.overrides import index_by_key
+from attnlab.sweep.plan.overrides import STEPS_KEY, index_by_key
 
 SEED_OFFSET = 1000  # between the seeds of two sizes: shared seed effects would look like a trend
 BUDGET_SEED_OFFSET = 10_000  # of all budgets: seeds that the experiment itself has not used
-STEPS_KEY = "trainer.max_steps"
 SIZE_KEYS = ("size", "model.dim", "model.n_layers", "model.n_heads")  # keys that define a ladder size
 
 

@@ -17,7 +17,7 @@ from attnlab.store.experiment_schema import Experiment
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.plan.arms import Arm
 from attnlab.sweep.plan.checker import Checker
-from attnlab.sweep.plan.overrides import get_leaf, index_by_key, parse_overrides
+from attnlab.sweep.plan.overrides import STEPS_KEY, get_leaf, index_by_key, parse_overrides
 from attnlab.sweep.plan.tuning.lr_search import RateGrid, SearchState
 from attnlab.sweep.plan.tuning.tuning_results import (
     RETUNE_HINT,
@@ -30,7 +30,6 @@ from attnlab.sweep.plan.tuning.tuning_results import (
 COSINE = {"_target_": "attnlab.training.optim.schedules.Cosine"}
 LR_KEY = "optim.lr"
 LR_FIGURE = "lr"
-STEPS_KEY = "trainer.max_steps"
 MIN_SEEDS = 3  # with two, a single bad seed selects the rate
 MIN_SPACING = 0.01  # relative; closer rates would coincide once the rates beyond them are rounded
 RunLookup = Callable[[str], RunResult | None]  # a run id to its result, None if there is none
