@@ -101,7 +101,7 @@ WITHOUT_ESTIMATES = {  # settings that need real estimates
 )
 def test_command_for_another_machine_is_planned(command):
     verb, *rest = fill_words(command)
-    words = [*rest] if verb in VERBS else [verb, *rest]
+    words = [*parse_verb_line(verb, rest).words] if verb in VERBS else [verb, *rest]
     if verb == "corpus":
         words = [word for word in rest[1:] if not word.startswith("to=")]
     if verb == "bench":
