@@ -32,33 +32,35 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)  # after deselection by markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sample the rare tests (`sampling`) and order them for a short run on several processes.
+    """Sample the cases of rare and sampled tests (`sampling`), and order tests for a short run.
 
-    Tests with a longer timeout come first, so that no process ends up waiting for one of them. Under
-    `--dist worksteal` each process gets a contiguous stretch; rare tests are interleaved, so that every
-    stretch has equally many long tests.
+    All cases run if a command selects neither `rare` nor `not rare`. Tests with a longer timeout come first,
+    so that no process ends up waiting for one of them. Under `--dist worksteal` each process gets a
+    contiguous stretch; rare tests are interleaved, so that every stretch has equally many long tests.
     """
-    dropped = {*items} - {*sample_rare(items)}
-    if dropped and config.getoption("markexpr") == "rare":
+    selection = config.getoption("markexpr")
+    if selection in ("rare", "not rare"):
+        dropped = {*items} - {*sample_cases(items)}
         config.hook.pytest_deselected(items=list(dropped))
         items[:] = [item for item in items if item not in dropped]
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
-    if config.getoption("markexpr") == "rare":
+    if selection == "rare":
         workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
         items[:] = [item for n in range(workers) for item in items[n::workers]]
 
 
-def sample_rare(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return all tests, but of each parametrized rare test only as many cases as its marker allows."""
-    selected = [item for item in items if item.get_closest_marker("rare") is None]
+def sample_cases(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return all tests, but of each parametrized rare or sampled test as many cases as its marker allows."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if item.get_closest_marker("rare") is not None:
-            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    selected = []
     for test_cases in cases.values():
-        marker = test_cases[0].get_closest_marker("rare")
-        assert marker is not None
-        selected += sample(test_cases, marker.kwargs.get("sample", CASES))
+        if sampled := test_cases[0].get_closest_marker("sampled"):
+            test_cases = sample(test_cases, *sampled.args)
+        elif rare := test_cases[0].get_closest_marker("rare"):
+            test_cases = sample(test_cases, rare.kwargs.get("sample", CASES))
+        selected += test_cases
     return selected
 
 

@@ -1,4 +1,4 @@
-"""Sample of the long tests that `make test-rare` runs; `make test-all` runs all of them.
+"""Sample of the cases that `make test` and `make test-rare` run; `make test-all` runs all of them.
 
 The choice depends on the names alone: it is the same on every machine, and adding a case to a list leaves
 the choice among the others unchanged.

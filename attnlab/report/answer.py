@@ -276,11 +276,8 @@ def _find_untrained_note(report: Report, arm: str) -> str:
 
 
 def _find_leakage_note(report: Report, arm: str) -> str:
-    """Find the caveat that an arm sees future tokens; empty if it sees none.
-
-    Reports from before leakage was measured have it too, from the declaration of the arm's mask.
-    """
-    if report.leakage is not None and arm not in report.leakage.arms:
+    """Find the caveat that an arm sees future tokens; empty if it sees none."""
+    if report.leakage is None or arm not in report.leakage.arms:
         return ""
     prefixes = (f"{arm} sees ", f"the predictions of {arm} depend ")
     notes = (note for note in report.failures.caveats if note.startswith(prefixes))

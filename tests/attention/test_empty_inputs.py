@@ -90,6 +90,7 @@ def test_scores_rotations_and_epilogues_accept_empty_input(part, shape):
     assert output.weights.shape == (shape[0], 6, shape[1], shape[1])
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize(("heads", "kernel"), [*itertools.product(HEADS, ("eager", "sdpa")), ("gqa", "flex")])
 def test_cache_continues_after_empty_chunks(heads, kernel, cache):

@@ -186,6 +186,7 @@ def test_hugging_face_folder_is_read_with_its_own_tokenizer(
     assert [line.split('"')[1] for line in output] == TEXT.split()
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -126,6 +126,7 @@ def test_file_that_is_not_yaml_hides_no_other_from_the_list(run_main, tmp_path):
     assert "schema" not in out
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -286,6 +287,7 @@ def test_bug_shows_its_traceback(run_main, monkeypatch):
     assert "Traceback" in errors
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-", "<&-"])
 def test_closed_streams_do_not_matter(redirection, tmp_path):
     command = f"{sys.executable} -m attnlab plan heads=two --config-path {TOY / 'conf'} {redirection}"

@@ -111,6 +111,7 @@ def test_written_files_pass_ruff(folder):
         assert result.returncode == 0, result.stdout
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["mask", "score", "task", "logger"])
 def test_written_files_pass_their_own_test(folder, kind):
     run_new(kind)

@@ -119,6 +119,7 @@ def swap_first_letters(content: str) -> str:
     return json.dumps({"kind": "char", "state": state[1] + state[0] + state[2:]})
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("has_record", [True, False])
 @pytest.mark.parametrize(
     "damage",

@@ -90,6 +90,7 @@ SYNTHETIC_TASKS = [
 ]
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", SYNTHETIC_TASKS)
 @pytest.mark.parametrize("length", [16, 64])
 def test_synthetic_tasks_fit_the_lengths_of_the_sizes(build_data_module, name, length):

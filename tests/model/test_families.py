@@ -503,6 +503,7 @@ def merge_cached_widths(cost):
     return replace(cost, layers=layers, transformers_repeats=1)
 
 
+@pytest.mark.sampled(10)
 @torch.no_grad()
 def test_saved_model_loads_in_transformers_and_here(case, tmp_path):
     save_hf_model(tmp_path, case.ours, case.config, {case.kind: FAMILIES[case.kind]})

@@ -184,6 +184,7 @@ def test_unsupported_value_is_named(edit_config, kind, keys, message):
     assert str(folder) in str(error.value)
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(
     "kind", [kind for kind in CASES if kind not in (*WITHOUT_ROPE, "gemma3_text", "olmo3")]
 )
@@ -230,6 +231,7 @@ GELUS = (
 )
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", ACTIVATIONS)
 @pytest.mark.parametrize("name", GELUS)
 def test_every_name_of_an_equal_activation_is_accepted(edit_config, kind, name):
@@ -298,6 +300,7 @@ def compare_edit_with_transformers(folder, config, edit):
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10, msg=lambda text: f"{edit}: {text}")
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kind", CASES)
 def test_odd_config_values_are_refused_or_mean_the_same_as_in_transformers(family_folders, kind):
     compare_edits(family_folders[kind], lambda edits: random.Random(kind).sample(edits, 6))

@@ -273,6 +273,7 @@ def test_number_of_key_heads_follows_the_size(compose, n_heads, n_kv_heads):
     assert config["model"]["attention"]["heads"]["n_kv_heads"] == n_kv_heads
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("preset", "key"),
     [

@@ -171,13 +171,11 @@ def test_arm_that_sees_future_tokens_says_so_in_its_row_and_comes_last(tmp_path:
     assert any(line.startswith(pair) for line in format_terminal_lines(report)), "no claim is about gqa"
 
 
-def test_archived_report_takes_leakage_from_its_caveat() -> None:
+def test_arm_that_sees_future_tokens_is_not_ranked() -> None:
     """No row of causal_leakage may read `BETTER by more than the margin` and nothing else."""
-    report = load_report(REFERENCES / "causal_leakage" / "report.json")
-    assert report.leakage is None
-    last = build_answer(report).arms[-1]
+    last = build_answer(load_report(REFERENCES / "causal_leakage" / "report.json")).arms[-1]
     assert (last.arm, last.is_ranked) == ("unmasked", False)
-    assert "sees later tokens" in last.verdict
+    assert last.verdict == "SEES FUTURE TOKENS (by design)"
 
 
 def test_arm_without_a_result_has_the_reason(tmp_path: Path) -> None:
@@ -257,6 +255,7 @@ def test_slide_has_answer_arms_claims_and_chart(name: str, synthetic_reports: Sy
     assert in_band.any() == bool(sheet.charts) == (name != "nothing")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "n_charts", "n_rows"),
     [

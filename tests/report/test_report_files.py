@@ -241,6 +241,7 @@ def flip_bit(path: Path) -> None:
     path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("blank_charts")
 @pytest.mark.parametrize("spoil_file", [delete_file, truncate_file, flip_bit])
 @pytest.mark.parametrize("name", digests.RUN_FILES)

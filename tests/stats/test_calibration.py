@@ -92,6 +92,7 @@ def draw_values(row):
     )  # e-value intervals are slow
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("row", COMPARED_ROWS, ids=lambda row: row.label)
 def test_simulated_sweeps_are_decided_as_in_reports(row):
     values = draw_values(row)

@@ -188,6 +188,7 @@ def test_tables_of_the_page_are_complete(name):
         assert row.startswith(simulate.format_cells(*label)[:-1])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name in simulate.TABLES if name != "added_wider"])  # slow
 def test_a_row_of_each_table_is_reproduced(name):
     table = simulate.TABLES[name]

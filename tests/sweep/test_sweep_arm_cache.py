@@ -67,6 +67,7 @@ def append_comment(path):
     path.write_text(path.read_text() + "\n# edited\n")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "change",
     [

@@ -69,6 +69,7 @@ def test_calibration_waits_for_baseline_learning_rate(plan_toy):
     assert {run.config["optim"]["lr"] for run in plan.ready_calibration_runs} == {0.2}
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -162,6 +162,7 @@ def test_valid_experiment_is_planned(plan_file):
     assert plan_file(VALID).title == "mine"
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
@@ -324,6 +325,7 @@ def test_invalid_experiment_exits_with_status_2_and_writes_nothing(attnlab, old,
     assert {path.name for path in attnlab.folder.iterdir()} <= {"own", ".cache"}
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("value", ["[[a]]", "{a: 1}", "3"])
 @pytest.mark.parametrize(
     "key", [key for key in Experiment.model_fields if key not in ("name", "margin", "tuned")]

@@ -117,6 +117,7 @@ def test_only_experiment_changes_rename_report(plan_toy):
     assert "heads" not in titles
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("line", "message"),
     [

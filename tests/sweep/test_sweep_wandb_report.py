@@ -44,11 +44,11 @@ def test_wandb_tables_have_only_text_and_numbers():
 def test_summary_has_the_95_percent_interval_of_a_claim():
     report = load_report(REFERENCE)
     summary = wandb_tables.build_summary(report)
-    claim = report.verdict.claims[0]
-    assert claim.decision.level == 0.9
-    assert summary["claim/1/effect"] == "−0.001 nats, 95% CI [−0.018, +0.016]"
-    assert (summary["claim/1/low"], summary["claim/1/high"]) == (claim.interval.low, claim.interval.high)
-    assert summary["claim/1/effect"] in summary["claim/1/sentence"]
+    claim = report.verdict.claims[2]
+    assert claim.decision.level > claim.interval.level == 0.95
+    assert summary["claim/3/effect"] == "+0.022 nats, 95% CI [+0.005, +0.040]"
+    assert (summary["claim/3/low"], summary["claim/3/high"]) == (claim.interval.low, claim.interval.high)
+    assert summary["claim/3/effect"] in summary["claim/3/sentence"]
     assert summary["effect/gqa/val/loss/effect"] == summary["claim/1/effect"]
 
 

@@ -75,6 +75,7 @@ def test_limits_stop_a_worker_without_a_report_and_another_one_goes_on(attnlab):
     assert len(load_verdicts(attnlab.folder)) == 1
 
 
+@pytest.mark.rare
 def test_worker_at_its_time_limit_leaves_a_run_to_be_continued(attnlab):
     sweep = ("+experiment=ends", "arms=[train,resume]")
     worker = attnlab.start("work", *sweep, "--for", "20s")  # the run takes a minute
@@ -87,6 +88,7 @@ def test_worker_at_its_time_limit_leaves_a_run_to_be_continued(attnlab):
     assert load_records_by_act(attnlab.folder)["resume"]["status"] == "done"
 
 
+@pytest.mark.rare
 def test_worker_with_other_code_is_refused_until_the_sweep_is_reported(attnlab):
     assert attnlab("work", *SWEEP, "--max-runs", "1")[0] == 0
     copy = attnlab.folder / "copy"
@@ -114,6 +116,7 @@ def test_difference_names_the_package(tmp_path):
     assert mine.describe_difference(other) == "torch 2.12 against 2.13"
 
 
+@pytest.mark.rare
 def test_report_is_left_to_the_holder_of_its_lease_and_written_once_that_is_dead(attnlab):
     assert attnlab("work", *SWEEP, "--max-runs", "1")[0] == 0
     [plan_file] = attnlab.folder.glob("runs/work/*.json")
@@ -128,6 +131,7 @@ def test_report_is_left_to_the_holder_of_its_lease_and_written_once_that_is_dead
     assert "report: " in finish(attnlab.start("work", *SWEEP))
 
 
+@pytest.mark.rare
 def test_faulty_host_leaves_its_runs_to_others(attnlab):
     (attnlab.folder / "sitecustomize.py").write_text(FAKE_HOST)
     path = [str(attnlab.folder), attnlab.environment["PYTHONPATH"]]

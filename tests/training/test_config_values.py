@@ -60,6 +60,7 @@ def test_boolean_keys_are_validated(compose, key):
             check(config)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [

@@ -62,6 +62,7 @@ def test_every_trainer_setting_is_allowed_or_rejected():
     assert set(config_groups.TrainerGroup.model_fields) == set(ALLOWED_SETTINGS)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("key", trainer_settings.REJECTED_SETTINGS)
 def test_harness_settings_are_rejected_in_one_line_with_a_remedy(compose, key):
     with pytest.raises(ValueError, match=f"^trainer.{key}=3: ") as caught:

@@ -1,14 +1,16 @@
 """Config and conditions of a subject that measures in its own process."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from attnlab.cli.bench import BenchResult
 from attnlab.config import CONF, register_resolvers
+from attnlab.measure.roofline import Roofline, measure_roofline
 from attnlab.model.build import get_device_kind, select_device
 from attnlab.store import config_groups
 from attnlab.testing.invariants.variant_composition import reject_option_lists
@@ -60,3 +62,16 @@ def describe_conditions(config: Mapping[str, Any]) -> dict[str, Any]:
         "batch": config["data"]["batch_size"],
         "dtype": config["trainer"]["precision"],
     }
+
+
+def measure_limits(
+    config: Mapping[str, Any], dtype: torch.dtype, bench: BenchResult, log: Callable[[str], None]
+) -> Roofline:
+    """Measure the limits of the device, and record them and the conditions with the benchmark."""
+    log("measuring copy bandwidth and matrix products")
+    limits = measure_roofline(select_device(config), dtype)
+    bench.conditions |= describe_conditions(config) | {
+        "copy_bytes_per_s": limits.bytes_per_s,
+        "matmul_flops_per_s": limits.flops_per_s,
+    }
+    return limits

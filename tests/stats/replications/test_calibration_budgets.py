@@ -20,6 +20,7 @@ def test_true_verdicts_of_each_truth():
     assert allowed["grows to three margins"] == {"PERSISTS", "GROWS"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", simulate.TABLES)
 def test_each_table_of_the_page_is_reproduced(name):
     table = simulate.TABLES[name]()

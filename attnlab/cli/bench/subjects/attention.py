@@ -12,10 +12,9 @@ from attnlab.attention.kernels.flex import Flex
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.masks.causal import causal
 from attnlab.cli.bench import BenchResult
-from attnlab.cli.bench.bench_config import compose_local_config, describe_conditions, is_debug
+from attnlab.cli.bench.bench_config import compose_local_config, is_debug, measure_limits
 from attnlab.cli.bench.bench_rows import build_rows
 from attnlab.cli.bench.workloads import sample_supported
-from attnlab.measure.roofline import measure_roofline
 from attnlab.measure.step_timing import make_timer
 from attnlab.model.build import select_device
 
@@ -37,15 +36,10 @@ def measure(config: Mapping[str, Any], bench: BenchResult, log: Callable[[str], 
     """
     device = select_device(config)
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    log("measuring copy bandwidth and matrix products")
-    limits = measure_roofline(device, dtype)
+    limits = measure_limits(config, dtype, bench, log)
+    bench.conditions["kernels"] = str(dtype)
     n_heads = config["model"]["n_heads"]
     width = config["model"]["dim"] // n_heads
-    bench.conditions |= describe_conditions(config) | {
-        "copy_bytes_per_s": limits.bytes_per_s,
-        "matmul_flops_per_s": limits.flops_per_s,
-        "kernels": str(dtype),
-    }
     for length in LENGTHS["debug" if is_debug(config) else device]:
         for backward in (False, True):
             group = f"T = {length}, " + ("forward and backward" if backward else "forward")

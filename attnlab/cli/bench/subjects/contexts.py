@@ -16,12 +16,11 @@ import torch
 
 from attnlab.attention.cache import StaticCache
 from attnlab.cli.bench import BenchResult
-from attnlab.cli.bench.bench_config import compose_local_config, describe_conditions, is_debug
+from attnlab.cli.bench.bench_config import compose_local_config, is_debug, measure_limits
 from attnlab.cli.bench.bench_rows import build_rows
 from attnlab.cli.bench.subjects.decode import VOCAB_SIZE, build_transformers_llama
 from attnlab.cli.bench.workloads import sample_supported
 from attnlab.measure.generation_costs import count_step_bytes, predict_generation_cost
-from attnlab.measure.roofline import measure_roofline
 from attnlab.measure.step_timing import is_bf16, synchronize_device
 from attnlab.model.build import build_model, select_device
 from attnlab.model.generation import Decoder
@@ -59,12 +58,7 @@ def measure(configs: ConfigByCache, bench: BenchResult, log: Callable[[str], Non
     device = select_device(config)
     batch = config["data"]["batch_size"]
     dtype = torch.bfloat16 if is_bf16(config) else torch.float32
-    log("measuring copy bandwidth and matrix products")
-    limits = measure_roofline(device, dtype)
-    bench.conditions |= describe_conditions(config) | {
-        "copy_bytes_per_s": limits.bytes_per_s,
-        "matmul_flops_per_s": limits.flops_per_s,
-    }
+    limits = measure_limits(config, dtype, bench, log)
     for context in CONTEXTS["debug" if is_debug(config) else device]:
         for name, cache_config in configs.items():
             group = f"one token after {context} others, {batch} rows, {name}"

@@ -16,11 +16,11 @@ import torch
 
 from attnlab.attention.cache import DynamicCache, StaticCache
 from attnlab.cli.bench import BenchResult, BenchRow
-from attnlab.cli.bench.bench_config import compose_local_config, describe_conditions, is_debug
+from attnlab.cli.bench.bench_config import compose_local_config, is_debug, measure_limits
 from attnlab.cli.bench.bench_rows import build_rows
 from attnlab.cli.bench.workloads import sample_supported
 from attnlab.measure.generation_costs import count_step_bytes, predict_generation_cost
-from attnlab.measure.roofline import Roofline, measure_roofline
+from attnlab.measure.roofline import Roofline
 from attnlab.measure.step_timing import is_bf16, make_timer, synchronize_device
 from attnlab.model.build import build_model, select_device
 from attnlab.model.generation import Decoder
@@ -57,14 +57,8 @@ def measure(config: Mapping[str, Any], bench: BenchResult, log: Callable[[str], 
     """Measure generations of `data.length` tokens with the prompt, for all, a quarter and one KV head."""
     device = select_device(config)
     dtype = torch.bfloat16 if is_bf16(config) else torch.float32
-    log("measuring copy bandwidth and matrix products")
-    limits = measure_roofline(device, dtype)
-    bench.conditions |= describe_conditions(config) | {
-        "copy_bytes_per_s": limits.bytes_per_s,
-        "matmul_flops_per_s": limits.flops_per_s,
-        "vocabulary": VOCAB_SIZE,
-        "prompt": _compute_prompt_length(config),
-    }
+    limits = measure_limits(config, dtype, bench, log)
+    bench.conditions |= {"vocabulary": VOCAB_SIZE, "prompt": _compute_prompt_length(config)}
     n_heads = config["model"]["n_heads"]
     for n_kv_heads in sorted({n_heads, max(1, n_heads // 4), 1}, reverse=True):
         log(f"{n_kv_heads} KV heads")

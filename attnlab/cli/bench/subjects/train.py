@@ -25,8 +25,8 @@ from attnlab.cli.bench import BenchResult, BenchRow
 from attnlab.cli.bench.bench_config import (
     compose_local_config,
     compose_run_config,
-    describe_conditions,
     is_debug,
+    measure_limits,
 )
 from attnlab.cli.bench.bench_rows import build_rows
 from attnlab.cli.bench.nanogpt import NanoGpt
@@ -66,12 +66,8 @@ def measure(config: Mapping[str, Any], bench: BenchResult, log: Callable[[str], 
     taken from Lightning's profiler.
     """
     device = select_device(config)
-    log("measuring copy bandwidth and matrix products")
-    limits = measure_roofline(device, torch.bfloat16 if is_bf16(config) else torch.float32)
-    bench.conditions |= describe_conditions(config) | {
-        "copy_bytes_per_s": limits.bytes_per_s,
-        "matmul_flops_per_s": limits.flops_per_s,
-    }
+    dtype = torch.bfloat16 if is_bf16(config) else torch.float32
+    limits = measure_limits(config, dtype, bench, log)
     model = config["model"]
     group = f"a step of {model['n_layers']} layers, d = {model['dim']}"
     bench.rows += _measure_steps(group, config, limits, log, rounds)
