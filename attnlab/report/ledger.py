@@ -26,7 +26,7 @@ from attnlab.report.pages.html import build_environment, load_asset
 from attnlab.report.pages.report_files import write_atomically, write_index
 from attnlab.report.replications import ladder_page
 from attnlab.report.tables.source_links import find_bibliography, render_source_markdown
-from attnlab.report.verdicts.effects import CONFIDENCE_LEVEL
+from attnlab.stats.evidence import CONFIDENCE_LEVEL
 
 REPORT_COMMAND = "python -m attnlab report"  # the command that generates both pages
 GENERATED_MARKERS = (

@@ -18,13 +18,8 @@ from attnlab.report.tables.effective_speedup import (
     compute_throughput,
     format_factor,
 )
-from attnlab.report.tables.wording import (
-    DELTA,
-    format_effect,
-    format_effect_verdict,
-    format_exact_number,
-)
-from attnlab.report.verdicts.effects import CONFIDENCE_LEVEL
+from attnlab.report.tables.wording import DELTA, format_effect, format_effect_verdict, format_exact_number
+from attnlab.stats.evidence import CONFIDENCE_LEVEL
 from attnlab.store.experiment_schema import GOAL_TITLES, Goal
 
 GOALS_NOTE = (

@@ -240,9 +240,15 @@ class PreregisteredClaim(FrozenModel):
         )
 
     @property
-    def comparison_key(self) -> tuple[str, str, str, Compare, Relation, float | None]:
-        """Arms, metric and region of the claim without its wording."""
-        return self.arm, self.against, self.metric, self.compare, self.relation, self.threshold
+    def comparison_key(self) -> tuple[str, str, str, Compare, Relation, float | str | None, bool]:
+        """Arms, metric and region of the claim without its wording.
+
+        An amount of training compute counts as it was declared: each calibration gives it another value in
+        nats.
+        """
+        amount = self.threshold if self.threshold_text is None else self.threshold_text
+        is_negative = self.threshold is not None and self.threshold < 0
+        return self.arm, self.against, self.metric, self.compare, self.relation, amount, is_negative
 
     @property
     def null_value(self) -> float:

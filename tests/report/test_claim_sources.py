@@ -54,7 +54,8 @@ def test_claims_take_the_current_words_on_every_corpus_and_keep_all_numbers(name
 def test_a_claim_with_another_comparison_and_a_changed_question_keep_their_words():
     old = age(load_report(REFERENCES / "gqa_vs_mha" / "report.json"))
     [first, second, *others] = old.verdict.claims
-    claims = [first.model_copy(update={"threshold": 0.5}), second.model_copy(update={"arm": "gqa"}), *others]
+    in_nats = {"threshold": 0.5, "threshold_text": None}
+    claims = [first.model_copy(update=in_nats), second.model_copy(update={"arm": "gqa"}), *others]
     changed = old.model_copy(
         update={
             "verdict": old.verdict.model_copy(update={"claims": claims}),

@@ -20,7 +20,7 @@ from pathlib import Path
 from attnlab.cli.kv_args import split_words
 from attnlab.errors import InvalidConfig, escape_unprintable
 from attnlab.report.schema import ClaimResult, Report, Verdict, load_report
-from attnlab.report.tables.claim_sources import find_same_claim, load_reworded_report
+from attnlab.report.tables.claim_sources import find_same_claim
 from attnlab.sweep.execute.progress import format_duration
 
 REFERENCE_SIZE = "S"
@@ -112,16 +112,10 @@ def _parse_words(words: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def _load_reports(root: Path) -> dict[str, tuple[str, Report]]:
-    """Load the reports that can be re-tested: folder -> (experiment, report).
-
-    Their claims have the words of the current experiment files, as those of new reports do: a claim whose
-    threshold is an amount of training compute is matched by its words, since its value in nats is measured
-    again.
-    """
+    """Load the reports that can be re-tested: folder -> (experiment, report)."""
     if not root.is_dir():
         raise InvalidConfig(f"{root}: folder not found: give the folder that contains the report folders")
-    sources = sorted(root.glob("*/report.json"))
-    reports = {source.parent.name: load_reworded_report(source) for source in sources}
+    reports = {path.parent.name: load_report(path) for path in sorted(root.glob("*/report.json"))}
     return {
         folder: (_validate_experiment_name(report, root), report)
         for folder, report in reports.items()

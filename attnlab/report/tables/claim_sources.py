@@ -26,6 +26,7 @@ from attnlab.store.experiment_schema import (
     Claim,
     ComputeProportion,
     convert_to_nats,
+    describe_training_amount,
     expand_claims,
     format_sides,
     resolve_resource_alias,
@@ -235,7 +236,7 @@ def _fill_claims(declared: Mapping[str, Any], report: Report) -> list[SourcedCla
         with suppress(ValidationError):
             claim = Claim.model_validate(entry)
             arm, against = format_sides(claim.contrast) if claim.contrast else (claim.arm, claim.against)
-            threshold = convert_to_nats(claim.threshold, declared.get("margin"), nats_per_doubling)
+            margin = declared.get("margin")
             fields = {key: getattr(claim, key) for key in Claim.model_fields if key != "leave_one_out"}
             fields |= {
                 "arm": arm,
@@ -244,8 +245,8 @@ def _fill_claims(declared: Mapping[str, Any], report: Report) -> list[SourcedCla
                 "metric": resolve_resource_alias(
                     claim.metric or declared.get("metric") or report.experiment.metric
                 ),
-                "threshold": threshold,
-                "threshold_text": None,
+                "threshold": convert_to_nats(claim.threshold, margin, nats_per_doubling),
+                "threshold_text": describe_training_amount(claim.threshold, margin),
             }
             sourced_claims.append(SourcedClaim(**fields))
     return sourced_claims

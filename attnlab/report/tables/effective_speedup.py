@@ -12,7 +12,7 @@ from attnlab import stats
 from attnlab.report.number_format import NONE, TIMES, format_number, format_percent
 from attnlab.report.schema import Effect, Report
 from attnlab.report.verdicts.budget_check import TOKENS_KEY
-from attnlab.report.verdicts.effects import CONFIDENCE_LEVEL
+from attnlab.stats.evidence import CONFIDENCE_LEVEL
 
 THROUGHPUT_KEY = "train_tokens_per_s"
 FLOPS_KEY = "flops_per_token"

@@ -25,11 +25,11 @@ from attnlab.report.schema import (
     TrainingEquivalent,
     Verdict,
 )
-from attnlab.report.verdicts.effects import CONFIDENCE_LEVEL
 from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
 from attnlab.report.verdicts.verdict_rules import EFFECT_MEANINGS
 from attnlab.stats import is_inside_region
+from attnlab.stats.evidence import CONFIDENCE_LEVEL
 from attnlab.store.experiment_schema import InterimSchedule
 
 DECIDED_VERDICTS = (Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE)

@@ -13,9 +13,10 @@ from attnlab import stats
 from attnlab.report.schema import BudgetCheck, ClaimGroup, ClaimResult, GroupEffect
 from attnlab.report.verdicts import comparability
 from attnlab.report.verdicts.budget_check import is_unmatched
-from attnlab.report.verdicts.effects import CONFIDENCE_LEVEL, find_latest_design
+from attnlab.report.verdicts.effects import find_latest_design
 from attnlab.report.verdicts.results import SweepResults
 from attnlab.report.verdicts.verdict_rules import count_decimals
+from attnlab.stats.evidence import CONFIDENCE_LEVEL
 
 Weights = Mapping[str, float]
 

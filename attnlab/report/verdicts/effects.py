@@ -24,9 +24,9 @@ from attnlab.report.verdicts import comparability, leakage_check
 from attnlab.report.verdicts.results import SweepResults
 from attnlab.report.verdicts.training_equivalence import convert_to_training
 from attnlab.report.verdicts.verdict_rules import count_decimals, decide_effect_verdict
+from attnlab.stats.evidence import CONFIDENCE_LEVEL
 
 ALPHA = 0.05
-CONFIDENCE_LEVEL = 0.95
 
 
 def list_metrics(sweep: SweepResults) -> list[str]:

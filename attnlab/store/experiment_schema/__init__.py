@@ -9,6 +9,7 @@ from attnlab.store.experiment_schema.amounts import (
     Margin,
     Threshold,
     convert_to_nats,
+    describe_training_amount,
 )
 from attnlab.store.experiment_schema.answer_template import (
     Placeholder,
@@ -60,6 +61,7 @@ __all__ = [
     "Threshold",
     "TuningConfig",
     "convert_to_nats",
+    "describe_training_amount",
     "expand_claims",
     "format_sides",
     "parse_answer_template",

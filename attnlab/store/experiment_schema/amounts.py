@@ -64,6 +64,13 @@ Margin: TypeAlias = Annotated[_Number | _Compute, Discriminator(_classify_amount
 Threshold: TypeAlias = Annotated[_Number | _Compute | _Keyword, Discriminator(_classify_amount)]
 
 
+def describe_training_amount(amount: Any, margin: Any) -> str | None:
+    """Describe a margin or threshold, typed or raw, without its sign; None if it is no training compute."""
+    amount = margin if amount in (MARGIN, NEGATIVE_MARGIN) else amount
+    is_training = isinstance(amount, dict | ComputeProportion)
+    return str(ComputeProportion.model_validate(amount)) if is_training else None
+
+
 def convert_to_nats(amount: Any, margin: Any, nats_per_doubling: float | None) -> Any:
     """Convert a margin or threshold, typed or raw, to a number; None if `nats_per_doubling` is unknown."""
     if amount in (MARGIN, NEGATIVE_MARGIN):

@@ -10,12 +10,11 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, FiniteFloat
 
 from attnlab.store.experiment_schema.amounts import (
-    MARGIN,
-    NEGATIVE_MARGIN,
     ComputeProportion,
     Margin,
     Threshold,
     convert_to_nats,
+    describe_training_amount,
 )
 from attnlab.store.experiment_schema.ladder_config import LadderConfig
 from attnlab.store.experiment_schema.relations import RELATIONS, RelationField
@@ -325,9 +324,8 @@ class Experiment(FrozenModel):
         return None if value is None else float(value)
 
     def format_compute_amount(self, amount: float | str | ComputeProportion) -> str | None:
-        """Return an amount of training compute as text, without its sign; None for a number."""
-        amount = self.margin if amount in (MARGIN, NEGATIVE_MARGIN) else amount
-        return str(amount) if isinstance(amount, ComputeProportion) else None
+        """Describe a margin or threshold of this experiment with `describe_training_amount`."""
+        return describe_training_amount(amount, self.margin)
 
     @property
     def compute_amounts(self) -> dict[str, ComputeProportion]:
