@@ -24,7 +24,10 @@ from attnlab.store import run_directories
 from attnlab.store.run_schema import LOST_STATUSES
 
 Status = Literal["done", "diverged", "missing"]
-STEP_COLUMNS = ("step", "_step", "global_step", "trainer/global_step", "iteration", "iter")
+STEP_COLUMNS = (
+    "step", "_step", "global_step", "trainer/global_step", "train/global_step", "iteration", "iter",
+    "epoch",  # last: a table may have it beside a step
+)  # fmt: skip
 RUN_COLUMNS = ("run", "run_id", "id", "name")
 STATUS_COLUMNS = ("status", "state")
 TIME_COLUMNS = ("started", "started_at", "created", "created_at", "_timestamp", "timestamp", "wall_time")
@@ -390,7 +393,9 @@ def _parse_time(text: str | None) -> float | None:
 def _parse_step(place: str, name: str, cell: Any) -> int:
     number = _parse_number(place, name, cell)
     if number != int(number) or number < 0:
-        raise InvalidConfig(f"{place}: {name}={cell} is not a number of steps")
+        raise InvalidConfig(
+            f"{place}: {name}={cell} is not a number of steps: give whole numbers, or rename the column"
+        )
     return int(number)
 
 

@@ -59,6 +59,21 @@ def test_steps_are_sorted_and_sparse_rows_skipped(write):
     assert (run.steps, run.values) == ((10, 20), (3.0, 2.0))
 
 
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("epoch,loss,val_loss\n0,3.5,3\n1,2.5,2\n", (0, 1)),  # CSVLogger of Keras
+        ("train/global_step,epoch,val_loss\n10,0.5,3\n20,1.0,2\n", (10, 20)),  # HF Trainer in W&B
+        ("step,epoch,val_loss\n10,0,3\n20,0,2\n", (10, 20)),
+    ],
+)
+def test_evaluations_of_a_file_without_seeds_are_one_run(write, text, steps):
+    [run] = read_runs(write(text), "val_loss")
+    assert (run.steps, run.values) == (steps, (3.0, 2.0))
+    with pytest.raises(InvalidConfig, match=f"step {steps[0]} is there twice"):
+        read_runs(write(text + text.partition("\n")[2]), "val_loss")
+
+
 def test_jsonl_ends_lines_at_newlines_alone(write):
     runs = read_runs(write('{"run": "a\u2028b", "loss": 1.5}\n{"run": "c", "loss": 2}\n', "a.jsonl"), "loss")
     assert [run.values for run in runs] == [(1.5,), (2.0,)]
