@@ -252,8 +252,8 @@ def _describe_method(document: dict[str, Any]) -> list[tuple[str, str]]:
     declared = "no"
     if document["declared"]:
         declared = f"{document['declared']}, SHA-256 {document['declaration_digest']}"
-        if document["run_times"] == "unknown":
-            declared += "; no run says when it began, so only the age of the files was checked"
+        if document["run_times"] != "known":
+            declared += f"; {document['run_times']}, so only the age of their files was checked"
     reduction = document["reduce"]
     return [
         ("pairing", document["pairing"]),

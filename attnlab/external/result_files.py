@@ -30,7 +30,8 @@ STEP_COLUMNS = (
 )  # fmt: skip
 RUN_COLUMNS = ("run", "run_id", "id", "name")
 STATUS_COLUMNS = ("status", "state")
-TIME_COLUMNS = ("started", "started_at", "created", "created_at", "_timestamp", "timestamp", "wall_time")
+START_COLUMNS = ("started", "started_at", "created", "created_at")
+TIME_COLUMNS = (*START_COLUMNS, "_timestamp", "timestamp", "wall_time")  # the latter may count from the start
 STATUS_BY_WORD: dict[str, Status] = {
     **dict.fromkeys(("done", "finished", "completed", "success"), "done"),
     **dict.fromkeys(("diverged", "nan"), "diverged"),
@@ -237,8 +238,8 @@ def _build_runs(path: Path, rows: Sequence[_Row], metric: str, arm_column: str |
         words = {word for row in group if (word := get_text(row, status_column))}
         statuses = {_parse_status(place, word) for word in words} or {"done"}
         status: Status = next(s for s in ("diverged", "missing", "done") if s in statuses)
-        times = [time for row in group if (time := _parse_time(get_text(row, time_column))) is not None]
-        started = min(times, default=None)
+        times = [_parse_time_cell(row.place, time_column, get_text(row, time_column)) for row in group]
+        started = min((time for time in times if time is not None), default=None)
         if status != "done":
             runs.append(ExternalRun(place, arm, seed, status, (), (), started))
             continue
@@ -373,6 +374,16 @@ def _parse_number(place: str, name: str, cell: Any) -> float:
             f"{place}: {name} is {cell}: write diverged into a column `status`, or remove the row"
         )
     return number
+
+
+def _parse_time_cell(place: str, column: str | None, text: str | None) -> float | None:
+    time = _parse_time(text)
+    if time is None and text is not None and column is not None and column.lower() in START_COLUMNS:
+        raise InvalidConfig(
+            f"{place}: {column}={text} is not a time: give ISO 8601, such as 2025-05-01T10:00:00Z, or "
+            "seconds since 1970"
+        )
+    return time
 
 
 def _parse_time(text: str | None) -> float | None:

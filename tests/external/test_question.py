@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ FIRST_YEARS = 1e9  # seconds since the epoch: 2001
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, blank_charts):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -60,8 +61,14 @@ def test_results_from_before_the_declaration_are_exploratory(folder, capsys):
         _, verdict = judge(capsys, *WORDS)
         [reason] = verdict["exploratory_reasons"]
         assert reason.startswith("4 of 8 runs began before it, b.csv:2 at 2024-05-01T10:00:00")
+        assert verdict["run_times"] == "4 of 8 runs do not say when they began"
     write_runs(4, -0.1, ",_timestamp", ",12.5", name="b.csv")  # since the start of the run
-    assert not judge(capsys, *WORDS)[1]["exploratory"]
+    assert main(["judge", *WORDS]) == 0
+    out, err = capsys.readouterr()
+    assert "\n8 of 8 runs do not say when they began: only the age of their files was checked\n" in err
+    verdict = json.loads(out)
+    assert not verdict["exploratory"]
+    assert "8 of 8 runs do not say when they began, so only the age" in Path(verdict["report"]).read_text()
 
 
 @pytest.mark.parametrize(

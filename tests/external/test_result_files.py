@@ -159,6 +159,8 @@ def test_reductions(write):
         ("step,loss\n-1,2\n", r"step=-1 is not a number of steps"),
         ("seed,step,loss,x\n1,1,,2\n", r"a run without any value of loss"),
         ("seed,loss,status\n1,2,done\n2,2,dunno\n", r"a.csv:3: status dunno: unknown"),
+        ("seed,loss,started\n1,2,\n2,2,yesterday\n", r"a.csv:3: started=yesterday is not a time"),
+        ("seed,loss,Created\n1,2,01/02/2020 10:00\n", r"a.csv:2: Created=01/02/2020 10:00 is not a time"),
     ],
 )
 def test_ambiguous_tables_are_rejected_with_the_place(write, text, message):

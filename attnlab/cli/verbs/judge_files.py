@@ -117,8 +117,10 @@ def judge_sides(
     result = judgment.judge_runs(sides[0], sides[1], question, same_unit=same_unit)
     claim = judgment.VERDICTS[result.decision.holds]
     exit_status, word = EXIT_BY_VERDICT[claim]
+    runs = [run for side in sides for run in side]
+    timeless = sum(run.started is None for run in runs)
     reasons = (
-        declaration.list_earlier([run for side in sides for run in side])
+        declaration.list_earlier(runs)
         if declaration
         else ["nothing was declared before the runs (--declare)"]
     )
@@ -128,7 +130,7 @@ def judge_sides(
         **judgment.summarize_judgment(result, question),
         "exploratory": bool(reasons),
         "exploratory_reasons": reasons,
-        "run_times": "known" if all(run.started for side in sides for run in side) else "unknown",
+        "run_times": f"{timeless} of {len(runs)} runs do not say when they began" if timeless else "known",
         "declared": declaration.declared if declaration else None,
         "declaration_digest": declaration.digest if declaration else None,
         "names": list(names),
@@ -137,8 +139,8 @@ def judge_sides(
     print(output["sentence"], result.pairing, sep="\n", file=sys.stderr)
     for reason in reasons:
         print(f"EXPLORATORY: {reason}", file=sys.stderr)
-    if output["run_times"] == "unknown" and declaration:
-        print("no run says when it began: only the age of the files was checked", file=sys.stderr)
+    if timeless and declaration:
+        print(f"{output['run_times']}: only the age of their files was checked", file=sys.stderr)
     if question.reduce == "best":
         print("--reduce best: the best of several evaluations is optimistic", file=sys.stderr)
     output["report"] = judgment_page.try_to_write(output, Path("reports"))
