@@ -265,8 +265,28 @@ def _read_wandb_column(
     if not known:
         raise InvalidConfig(f"{path}: the column {column} has no values")
     steps = [_parse_step(row.place, step_column, row.cells.get(step_column)) for row in known]
-    values = [_parse_number(row.place, column, row.cells[column]) for row in known]
-    return _order_run(f"{path}: {run}", None, _find_seed(run), steps, values)
+    values = [_parse_number(row.place, column, row.cells[column], finite=False) for row in known]
+    return _order_curve(f"{path}: {run}", _find_seed(run), steps, values)
+
+
+def _order_curve(
+    place: str,
+    seed: str | None,
+    steps: Sequence[int],
+    values: Sequence[float],
+    started: float | None = None,
+) -> ExternalRun:
+    """A run of a format without statuses: it diverged if its last value is not finite."""
+    run = _order_run(place, None, seed, steps, values, started)
+    if not math.isfinite(run.values[-1]):
+        return replace(run, status="diverged", steps=(), values=())
+    for step, value in zip(run.steps, run.values, strict=True):
+        if not math.isfinite(value):
+            raise InvalidConfig(
+                f"{place}: step {step}: the value is {value}, and later ones are finite: give a table with a "
+                "column `status` that says whether the run diverged"
+            )
+    return run
 
 
 def _order_run(
@@ -333,10 +353,10 @@ def _read_tensorboard(folder: Path, root: Path, metric: str) -> ExternalRun:
     if metric not in tags:
         raise InvalidConfig(f"{folder}: no tag {metric} (--metric){format_suggestions(metric, tags)}")
     scalars = events.Scalars(metric)
-    values = [_parse_number(f"{folder}: step {event.step}", metric, event.value) for event in scalars]
     name = folder.name if folder != root else None
-    steps, started = [event.step for event in scalars], min(event.wall_time for event in scalars)
-    return _order_run(str(folder), None, _find_seed(name), steps, values, started)
+    started = min(event.wall_time for event in scalars)
+    steps, values = [event.step for event in scalars], [event.value for event in scalars]
+    return _order_curve(str(folder), _find_seed(name), steps, values, started)
 
 
 def _find_column(columns: Iterable[str], names: Sequence[str]) -> str | None:
@@ -362,23 +382,21 @@ def _parse_status(place: str, word: str) -> Status:
     return status
 
 
-def _parse_number(place: str, name: str, cell: Any) -> float:
+def _parse_number(place: str, name: str, cell: Any, *, finite: bool = True) -> float:
     if cell in (None, ""):
         raise InvalidConfig(f"{place}: {name} is empty: give a number, or a status in a column `status`")
     try:
         number = float(cell)
     except (TypeError, ValueError):
         raise InvalidConfig(f"{place}: {name}={cell} is not a number") from None
-    if not math.isfinite(number):
-        raise InvalidConfig(
-            f"{place}: {name} is {cell}: write diverged into a column `status`, or remove the row"
-        )
+    if finite and not math.isfinite(number):
+        raise InvalidConfig(f"{place}: {name} is {cell}: write diverged into a column `status`")
     return number
 
 
 def _parse_time_cell(place: str, column: str | None, text: str | None) -> float | None:
     time = _parse_time(text)
-    if time is None and text is not None and column is not None and column.lower() in START_COLUMNS:
+    if time is None and text and column and column.lower() in START_COLUMNS:
         raise InvalidConfig(
             f"{place}: {column}={text} is not a time: give ISO 8601, such as 2025-05-01T10:00:00Z, or "
             "seconds since 1970"

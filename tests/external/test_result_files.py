@@ -99,6 +99,16 @@ def test_wandb_chart_export(write):
     assert get_pairs(read_runs(path, "val/loss")) == [("1", (4.0, 3.0)), ("2", (5.0, 2.5))]
 
 
+def test_wandb_chart_with_a_diverged_run(write):
+    text = "Step,a-seed1 - loss,a-seed2 - loss,b-seed3 - loss\n20,Infinity,NaN,2\n10,3,4,3\n"
+    runs = read_runs(write(text), "loss")
+    assert [(run.seed, run.status, run.values) for run in runs] == [
+        ("1", "diverged", ()), ("2", "diverged", ()), ("3", "done", (3.0, 2.0)),
+    ]  # fmt: skip
+    with pytest.raises(InvalidConfig, match=r"b-seed3: step 10: the value is nan, and later ones are finite"):
+        read_runs(write(text[:-2] + "nan\n"), "loss")
+
+
 def test_tensorboard_folder(tmp_path):
     pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
     from torch.utils.tensorboard import SummaryWriter
@@ -107,7 +117,12 @@ def test_tensorboard_folder(tmp_path):
         with SummaryWriter(str(tmp_path / f"run_seed{seed}")) as writer:
             for step in range(3):
                 writer.add_scalar("loss/val", 2.0 - seed - step / 4, step)
-    assert get_pairs(read_runs(tmp_path, "loss/val")) == [("0", (2.0, 1.75, 1.5)), ("1", (1.0, 0.75, 0.5))]
+    with SummaryWriter(str(tmp_path / "run_seed2")) as writer:
+        writer.add_scalar("loss/val", 2.0, 0)
+        writer.add_scalar("loss/val", math.nan, 1)
+    *runs, last = read_runs(tmp_path, "loss/val")
+    assert get_pairs(runs) == [("0", (2.0, 1.75, 1.5)), ("1", (1.0, 0.75, 0.5))]
+    assert (last.seed, last.status, last.values) == ("2", "diverged", ())
     with pytest.raises(InvalidConfig, match=r"no tag loss/va .*nearest: loss/val"):
         read_runs(tmp_path, "loss/va")
 
@@ -145,7 +160,7 @@ def test_reductions(write):
     ("text", "message"),
     [
         ("seed,loss\n1,2\n1,3\n", r"a.csv:3: seed 1 is that of .*a.csv:2 too"),
-        ("seed,loss\n1,nan\n", r"a.csv:2: loss is nan: write diverged"),
+        ("seed,loss\n1,nan\n", r"a.csv:2: loss is nan: write diverged into a column `status`$"),
         ("seed,loss\n1,inf\n", r"a.csv:2: loss is inf"),
         ("seed,loss\n1,\n", r"a.csv:2: loss is empty"),
         ("seed,loss\n1,2\n2,abc\n", r"a.csv:3: loss=abc is not a number"),
