@@ -31,7 +31,7 @@ class CandidateTest:
     """One candidate of a log.
 
     Attributes:
-        test: Its number, from 1; 0 before it is tested.
+        test: Its number, from 1; 0 if it was not tested.
         champion, candidate: Words of the command.
         digests: SHA-256 of the runs of champion and candidate.
         seeds: Seeds of both, without repeats.
@@ -54,6 +54,15 @@ class CandidateTest:
     threshold: float = math.inf
     accepted: bool = False
     time: str = ""
+
+    def describe_shortage(self) -> str:
+        """Why a candidate could not be accepted, and how many runs it needs."""
+        count = next(n for n in range(2, 1000) if stats.find_largest_evalue(n) >= self.threshold)
+        return (
+            f"{self.candidate}: {self.runs[2]} pairs of runs give an e-value of at most "
+            f"{self.largest_e_value:.3g}, and it needs {self.threshold:.3g}: train {count} a side or more, "
+            "with the champion's seeds"
+        )
 
 
 @dataclass
@@ -121,9 +130,11 @@ class CandidateLog:
     def test_candidates(self, candidates: Sequence[CandidateTest]) -> list[CandidateTest]:
         """Test candidates in their order, and append one record; an earlier test is returned as it is.
 
+        A candidate that has too few runs to be accepted is returned without a number: it was not tested.
+
         Raises:
-            InvalidConfig: the log is a batch that was tested, or a candidate has too few runs to be accepted.
-                Nothing was appended.
+            InvalidConfig: the log is a batch that was tested, or no new candidate (in a batch, not each) has
+                enough runs to be accepted. Nothing was appended.
         """
         new = [*{each.digests: each for each in candidates if self.find_test(each.digests) is None}.values()]
         if self.procedure == "batch" and self.tests and new:
@@ -131,29 +142,36 @@ class CandidateLog:
                 f"{self.path}: its batch of {len(self.tests)} candidates was tested: start another log "
                 f"for {', '.join(each.candidate for each in new)}"
             )
-        easiest = 1 / self.rate if self.procedure == "batch" else self.next_threshold
-        for each in new:
-            if each.largest_e_value < easiest:
-                raise InvalidConfig(
-                    f"{each.candidate}: {each.runs[2]} pairs of runs give an e-value of at most "
-                    f"{each.largest_e_value:.3g}, and it needs {easiest:.3g}: train "
-                    f"{_count_needed_pairs(easiest)} a side or more, with the champion's seeds"
-                )
-        if self.procedure == "batch":
-            self._add_batch(new)
-        else:
-            for each in new:
-                threshold = self.next_threshold
-                self._add(each, threshold, each.e_value >= threshold)
+        count = len(self.tests)
+        left_out = self._add_batch(new) if self.procedure == "batch" else self._add_in_turn(new)
+        if left_out and len(self.tests) == count:
+            raise InvalidConfig(left_out[0].describe_shortage())
         if new:
-            self.append("tests", {"tests": [asdict(test) for test in self.tests[-len(new) :]]})
-        return [test for each in candidates if (test := self.find_test(each.digests))]
+            self.append("tests", {"tests": [asdict(test) for test in self.tests[count:]]})
+        untested = {each.digests: each for each in left_out}
+        return [self.find_test(each.digests) or untested[each.digests] for each in candidates]
 
-    def _add_batch(self, new: Sequence[CandidateTest]) -> None:
+    def _add_in_turn(self, new: Sequence[CandidateTest]) -> list[CandidateTest]:
+        """Test the candidates that can reach their thresholds; return the others."""
+        left_out = []
+        for each in new:
+            threshold = self.next_threshold
+            if each.largest_e_value < threshold:
+                left_out.append(replace(each, threshold=threshold))
+            else:
+                self._add(each, threshold, each.e_value >= threshold)
+        return left_out
+
+    def _add_batch(self, new: Sequence[CandidateTest]) -> list[CandidateTest]:
+        """Test all candidates; or none, if some cannot be accepted whatever the others are: return these."""
+        lowest = 1 / self.rate
+        if short := [replace(each, threshold=lowest) for each in new if each.largest_e_value < lowest]:
+            return short
         accepted = stats.select_discoveries([each.e_value for each in new], self.rate)
         threshold = len(new) / (self.rate * max(1, sum(accepted)))
         for each, is_accepted in zip(new, accepted, strict=True):
             self._add(each, threshold, is_accepted)
+        return []
 
     def _add(self, each: CandidateTest, threshold: float, accepted: bool) -> None:
         number = len(self.tests) + 1
@@ -287,8 +305,3 @@ def _require_settings(
     ]
     if differences:
         raise InvalidConfig(f"--log {log.path}: {'; '.join(differences)}: another question takes another log")
-
-
-def _count_needed_pairs(threshold: float) -> int:
-    """The fewest pairs that may reach an e-value."""
-    return next(count for count in range(2, 1000) if stats.find_largest_evalue(count) >= threshold)

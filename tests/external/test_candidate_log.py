@@ -130,14 +130,34 @@ def test_sorted_files_of_unpaired_runs_give_no_evidence(capsys):
     assert sum(accepted) <= 1
 
 
-def test_too_few_runs_to_be_accepted_are_refused_and_cost_nothing(folder, capsys):
-    write_runs("few.csv", BASE[:3] - 0.1)
-    status, error = judge(capsys, *START, "few.csv", *SETTINGS)
+@pytest.mark.parametrize(
+    ("words", "pairs", "most", "needed"), [([], 3, "26", 40), (["--batch", "c1.csv"], 2, "6", 20)]
+)
+def test_too_few_runs_to_be_accepted_are_refused_and_cost_nothing(folder, capsys, words, pairs, most, needed):
+    write_runs("few.csv", BASE[:pairs] - 0.1)
+    status, error = judge(capsys, *START, *words, "few.csv", *SETTINGS)
     expected = (
-        "few.csv: 3 pairs of runs give an e-value of at most 26, and it needs 40: train 4 a side or more"
+        f"few.csv: {pairs} pairs of runs give an e-value of at most {most}, and it needs {needed}: train "
+        f"{pairs + 1} a side or more"
     )
-    assert (status, expected in error) == (2, True)
+    assert (status, expected in error) == (2, True), error
     assert not (folder / "log.jsonl").exists()
+
+
+def test_a_candidate_that_cannot_reach_its_threshold_in_a_command_is_left_out(capsys):
+    write_runs("few.csv", BASE[:3] - 0.1)
+    write_runs("four.csv", BASE[:4] + np.array([0, 0.01, 0, 0.02]))  # an e-value of at most 140
+    assert main(["judge", *START, "few.csv", "c0.csv", "c2.csv", "four.csv", *SETTINGS]) == 4
+    out, err = capsys.readouterr()
+    for name, most, needed, count in (("few", 26, 40, 4), ("four", 140, 240, 5)):
+        assert (
+            f"not tested: {name}.csv: {count - 1} pairs of runs give an e-value of at most {most}, and it "
+            f"needs {needed}: train {count} a side or more"
+        ) in err
+    document = json.loads(out)
+    assert [row["test"] for row in document["candidates"]] == [0, 1, 2, 0]
+    assert (document["tests"], document["next_threshold"]) == (2, pytest.approx(240))
+    assert [test.candidate for test in load_log(LOG).tests] == ["c0.csv", "c2.csv"]
 
 
 @pytest.mark.parametrize(

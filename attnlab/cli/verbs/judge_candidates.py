@@ -59,7 +59,10 @@ def _test(options: argparse.Namespace, question: Question | None) -> int:
         tests = log.test_candidates(candidates)
         output = _summarize(log, tests)
     for test in tests:
-        _print_test(test, question, is_known=test.test <= known)
+        if test.test:
+            _print_test(test, question, is_known=test.test <= known)
+        else:
+            print(f"not tested: {test.describe_shortage()}", file=sys.stderr)
     print(_describe_budget(log), file=sys.stderr)
     winners = [test for test in tests if test.accepted]
     if winners:
