@@ -26,7 +26,7 @@ def write_runs(name, values, first_seed=0):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, blank_charts):
     monkeypatch.chdir(tmp_path)
     write_runs("base.csv", BASE)
     for number, shift in enumerate((0.0, -0.1, 0.0, 0.01, -0.12)):
@@ -92,8 +92,10 @@ def test_winners_are_confirmed_on_fresh_seeds(capsys):
     confirm = ["--log", "log.jsonl", "--confirm"]
     write_runs("fresh_a.csv", BASE, 100)
     write_runs("fresh_b.csv", BASE - 0.1 + np.random.default_rng(9).normal(0, 0.004, 8), 100)
-    status, document = judge(capsys, *confirm, "c1.csv", "fresh_a.csv", "fresh_b.csv")
-    assert (status, document["claim"], document["exploratory"]) == (0, "SUPPORTED", False)
+    for _ in range(2):  # the same runs again are no other confirmation
+        status, document = judge(capsys, *confirm, "c1.csv", "fresh_a.csv", "fresh_b.csv")
+        assert (status, document["claim"], document["exploratory"]) == (0, "SUPPORTED", False)
+        assert (document["earlier_confirmations"], len(load_log(LOG).confirmations)) == (0, 1)
     for words, message in [
         (["c1.csv", "base.csv", "c1.csv"], "base.csv:2: seed 0 was used in test 2 of c1.csv"),
         (["c0.csv", "fresh_a.csv", "fresh_b.csv"], "c0.csv: it was not accepted"),

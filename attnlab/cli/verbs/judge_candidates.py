@@ -89,7 +89,9 @@ def _confirm(options: argparse.Namespace, question: Question | None) -> int:
         winner = log.find_winner(options.confirm)
         sides = [read_runs(Path(word), log.question.metric) for word in options.words]
         runs = [run for side in sides for run in side]
-        earlier = [record for record in log.confirmations if record["test"] == winner.test]
+        digests = [digest_runs(side) for side in sides]
+        known = [record for record in log.confirmations if record["test"] == winner.test]
+        others = [record for record in known if record["digests"] != digests]
         _require_fresh_seeds(log, runs, winner)
         declaration = Declaration(log.question, tuple(options.words), None, winner.time, log.last_digest)
         exit_status, output = judge_files.judge_sides(
@@ -99,7 +101,7 @@ def _confirm(options: argparse.Namespace, question: Question | None) -> int:
             "test": winner.test,
             "candidate": winner.candidate,
             "files": options.words,
-            "digests": output["digests"],
+            "digests": digests,
             "seeds": _list_seeds(runs),
             "claim": output["claim"],
             "estimate": output["estimate"],
@@ -107,15 +109,15 @@ def _confirm(options: argparse.Namespace, question: Question | None) -> int:
             "exploratory": output["exploratory"],
             "time": format_now(),
         }
-        log.append("confirmation", record)
-    if earlier:
-        outcomes = ", ".join(record["claim"] for record in earlier)
+        if others == known:  # the same runs again are no further confirmation
+            log.append("confirmation", record)
+    if others:
+        outcomes = ", ".join(record["claim"] for record in others)
         print(
-            f"confirmation {len(earlier) + 1} of this winner, after {outcomes}: report all, or add runs to "
-            "one",
+            f"this winner has other confirmations ({outcomes}): report all, or add runs to one",
             file=sys.stderr,
         )
-    output |= {"confirms": winner.candidate, "earlier_confirmations": len(earlier)}
+    output |= {"confirms": winner.candidate, "earlier_confirmations": len(others)}
     print(json.dumps(output, indent=1, ensure_ascii=False), flush=True)
     return exit_status
 
