@@ -97,7 +97,10 @@ def judge_runs(
     ]
     diverged = any(math.isinf(value) for side in values for value in side)
     if diverged and not paired:
-        pairing = f"{pairing}; a run diverged, so runs are compared in random pairs"
+        pairing += (
+            "; a run diverged, so runs are compared in random pairs, which change as runs are added: the "
+            "verdict holds for one analysis or a few"
+        )
     differences = [second - first for first, second in pairs]  # NaN if both diverged
     gain = None
     evidence: stats.RankDifferences | stats.PairedDifferences | stats.GroupDifferences

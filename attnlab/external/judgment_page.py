@@ -247,6 +247,8 @@ def _describe_method(document: dict[str, Any]) -> list[tuple[str, str]]:
         "once": "none: one analysis of a number of runs that was set before the first one",
     }
     analyses = design[looks] if isinstance(looks, str) else f"at {format_looks(tuple(looks))} a side"
+    if looks == "anytime" and document["basis"] == "ranks" and not document["paired"]:
+        analyses = "none: it holds for one analysis or a few, as random pairs change when runs are added"
     gain = document["pairing_gain"]
     pairing_gain = "" if gain is None else f"unpaired runs would need {gain:.2f} times as many seeds"
     declared = "no"
