@@ -179,10 +179,19 @@ class ChangesItsInput(CorrectAttention):
         return x if x.requires_grad else x.mul_(1.5)
 
 
+def attend_over_heads():
+    def attend(q, k, v):  # the adapter gives [B, H, T, D], and it takes [B, T, H, D]
+        q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+
+    return attend
+
+
 # Module with one defect -> checks that fail; the first one is the check of that defect.
 DEFECTS = {
     LooksAhead: ("causality", "cache"),
     HiddenLookAhead: ("causality", "cache", "gradients"),
+    attend_over_heads: ("context",),
     LateCachedPositions: ("cache",),
     IgnoresPadding: ("left_padding",),
     NormalizesTheBatch: ("batch", "cache", "left_padding"),
@@ -520,7 +529,7 @@ def folder(tmp_path, monkeypatch):
 def test_command_prints_a_table_and_its_status_is_0(folder, capsys):
     assert main(["check", "--module", "attention_file:Layer"]) == 0
     output = capsys.readouterr().out
-    assert "8 checks passed, 2 skipped" in output
+    assert "9 checks passed, 2 skipped" in output
     assert all(get_check_name(check) in output for check in CHECKS)
 
 

@@ -20,13 +20,14 @@ Parameters = Mapping[str, inspect.Parameter]
 class Adapter(ABC):
     """A module behind one interface.
 
-    `no_cache` and `no_padding` are the reasons why the module has no cache or takes no padding; None if it
-    does. `pads_cache`: whether `step` takes padding too. `is_causal` is False for a module that is declared
-    non-causal.
+    `layout` names the tensors that the module gets. `no_cache` and `no_padding` are the reasons why the
+    module has no cache or takes no padding; None if it does. `pads_cache`: whether `step` takes padding too.
+    `is_causal` is False for a module that is declared non-causal.
     """
 
     name: ClassVar[str]
     form: ClassVar[str]  # the modules that it fits, for messages and documentation
+    layout: ClassVar[str] = "x [B, T, D]"
     no_cache: str | None = "the module has no cache"
     no_padding: str | None = "the module takes no padding mask"
     pads_cache: ClassVar[bool] = False
@@ -102,6 +103,7 @@ class QkvAdapter(Adapter):
     """`f(q, k, v) -> y`, all [B, H, T, D]. x holds q, k and v side by side."""
 
     name = "qkv"
+    layout = "q, k and v [B, H, T, D]"
     form = "f(q, k, v) -> y with tensors [B, H, T, D]"
 
     @classmethod

@@ -71,6 +71,25 @@ def check_causality(subject: Subject, batch: int, length: int) -> Measured:
     return Measured(value, f"gradient {gradient.largest:.1e}, outputs {outputs.largest:.1e} relative")
 
 
+def check_context(subject: Subject, batch: int, length: int) -> Measured:
+    """Output 1 depends on input 0: its gradient is not zero."""
+    if length < 2:
+        raise CheckSkipped("one token has no context")
+    adapter = subject.build()
+    x = subject.draw_input(adapter, batch, length).requires_grad_()
+    y = adapter.forward(x)
+    if not y.requires_grad:
+        raise CheckSkipped("the output has no gradient")
+    slope = torch.autograd.grad(_project(y[:, 1]), x)[0].abs()
+    share = slope[:, 0].max().item() / max(slope.max().item(), SMALLEST_SCALE)
+    if share <= ZERO_GRADIENT:
+        raise CheckFailed(
+            f"output 1 does not depend on input 0: the module gets {adapter.layout}, and attention may run "
+            "over another axis than T"
+        )
+    return Measured(share, f"gradient {share:.1e} relative to the largest")
+
+
 @torch.no_grad()
 def check_cache(subject: Subject, batch: int, length: int) -> Measured:
     """Outputs with a cache equal those without, in random splits of the sequence and token by token."""
@@ -283,6 +302,7 @@ def check_state(subject: Subject, batch: int, length: int) -> Measured:
 
 CHECKS: tuple[Check, ...] = (
     check_causality,
+    check_context,
     check_cache,
     check_left_padding,
     check_batch,
@@ -293,7 +313,9 @@ CHECKS: tuple[Check, ...] = (
     check_gradients,
     check_state,
 )
-LENGTHS: dict[Check, tuple[int, ...]] = {check_causality: (2, 7, 23, 65)}  # tokens; 23 for all others
+LENGTHS: dict[Check, tuple[int, ...]] = {  # tokens; 23 for all others
+    check_causality: (2, 7, 23, 65), check_context: (2,),
+}  # fmt: skip
 
 
 def _start_deviation(subject: Subject) -> Deviation:
