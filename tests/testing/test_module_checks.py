@@ -86,6 +86,12 @@ class IgnoresPadding(CorrectAttention):
         return super().forward(x)
 
 
+class NanAtPadding(CorrectAttention):
+    def forward(self, x, key_padding_mask=None):
+        y = super().forward(x, key_padding_mask)
+        return y if key_padding_mask is None else y.masked_fill(key_padding_mask[..., None], torch.nan)
+
+
 class NormalizesTheBatch(CorrectAttention):
     def prepare(self, x):
         return x - 0.01 * x.mean((0, 2), keepdim=True)
@@ -194,6 +200,7 @@ DEFECTS = {
     attend_over_heads: ("context",),
     LateCachedPositions: ("cache",),
     IgnoresPadding: ("left_padding",),
+    NanAtPadding: ("left_padding",),
     NormalizesTheBatch: ("batch", "cache", "left_padding"),
     TrainsWithBatchNorm: ("batch", "training_mode"),
     ScalesInTraining: ("training_mode",),
@@ -318,10 +325,19 @@ def test_sequence_lengths_reach_beyond_a_chunk():
     assert list_failed(LeaksAcrossChunks) == {"causality"}
 
 
-@pytest.mark.parametrize("batch_first", [True, False])
-def test_multihead_attention_passes(batch_first):
-    results = testing.check_module(lambda: nn.MultiheadAttention(12, 3, batch_first=batch_first))
+@pytest.mark.parametrize(("n_heads", "batch_first"), [(3, True), (2, False), (2, True)])
+def test_multihead_attention_is_checked(n_heads, batch_first):
+    results = testing.check_module(
+        lambda: nn.MultiheadAttention(12, n_heads, batch_first=batch_first), on_fail="return"
+    )
     assert [result.name for result in results if result.outcome == "skipped"] == ["cache"]
+    failures = [str(result) for result in results if result.outcome == "failed"]
+    has_fast_path = batch_first and n_heads % 2 == 0  # NaN where a query sees padding alone
+    assert len(failures) == has_fast_path
+    assert all("left_padding failed: NaN or infinity at padding" in failure for failure in failures)
+
+
+def test_multihead_attention_may_be_bidirectional():
     assert list_failed(lambda: nn.MultiheadAttention(12, 3), causal=False) == set()
 
 

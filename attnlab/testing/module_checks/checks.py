@@ -113,7 +113,7 @@ def check_cache(subject: Subject, batch: int, length: int) -> Measured:
 
 @torch.no_grad()
 def check_left_padding(subject: Subject, batch: int, length: int) -> Measured:
-    """A row that is padded on the left has the outputs of the row without padding, with a cache too."""
+    """A row with left padding has finite outputs, at tokens those of the row without it, with a cache too."""
     adapter = subject.build()
     if adapter.no_padding:
         raise CheckSkipped(adapter.no_padding)
@@ -136,6 +136,7 @@ def check_left_padding(subject: Subject, batch: int, length: int) -> Measured:
         for way, padded in outputs.items():
             case = f"{pad} of {length} tokens padding{way}"
             deviation.compare(padded[row : row + 1, pad:], alone, case, pad, whole=whole)
+    _require_finite_padding(subject, batch, length, is_token)
     return Measured(deviation.largest, str(deviation))
 
 
@@ -316,6 +317,20 @@ CHECKS: tuple[Check, ...] = (
 LENGTHS: dict[Check, tuple[int, ...]] = {  # tokens; 23 for all others
     check_causality: (2, 7, 23, 65), check_context: (2,),
 }  # fmt: skip
+
+
+def _require_finite_padding(subject: Subject, batch: int, length: int, is_token: Tensor) -> None:
+    """Raise CheckFailed if an output at padding is not finite, in float32: some masks overflow in float64."""
+    adapter = subject.build(torch.float32)
+    x = subject.draw_input(adapter, batch, length, dtype=torch.float32)
+    is_finite = adapter.forward(x, is_token).isfinite().all(-1)
+    if not is_finite.all():
+        row, token = (~is_finite).nonzero()[0].tolist()
+        raise CheckFailed(
+            "NaN or infinity at padding in float32, which a second layer spreads to tokens: let padding see "
+            "itself, or mask with the lowest finite number",
+            f"row {row}, token {token}",
+        )
 
 
 def _start_deviation(subject: Subject) -> Deviation:
