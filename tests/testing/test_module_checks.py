@@ -141,6 +141,11 @@ class RoundsFloat32(CorrectAttention):
         return y.bfloat16().float() if y.dtype == torch.float32 else y
 
 
+class OverflowsFloat16(CorrectAttention):
+    def finish(self, y):
+        return y.masked_fill(torch.zeros_like(y, dtype=torch.bool), -1e9)
+
+
 class MixesDtypes(CorrectAttention):
     def prepare(self, x):
         return x @ torch.eye(DIM) if x.dtype == torch.bfloat16 else x
@@ -209,6 +214,7 @@ DEFECTS = {
     UninitializedWeights: ("determinism",),
     ReturnsFloat32: ("dtypes",),
     RoundsFloat32: ("dtypes",),
+    OverflowsFloat16: ("dtypes",),
     MixesDtypes: ("dtypes",),
     ViewsItsInput: ("strides",),
     ReadsTheStorage: ("strides",),
@@ -312,7 +318,7 @@ def test_check_that_cannot_apply_is_skipped_with_its_reason():
     skipped = list_skipped(Float32Only)
     assert skipped.keys() == {"dtypes", "gradients"}
     assert "no float64 kernel" in skipped["gradients"]
-    assert "no bfloat16 kernel" in skipped["dtypes"]
+    assert "no float16 kernel, no bfloat16 kernel" in skipped["dtypes"]
     assert "no backward" in list_skipped(WithoutBackward)["gradients"]
     assert "dropout" in list_skipped(lambda: nn.MultiheadAttention(12, 3, dropout=0.3))["training_mode"]
 

@@ -18,8 +18,11 @@ from attnlab.testing.module_checks.subject import Subject, copy_in_dtype, descri
 
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-4}  # many modules compute their softmax in float32
 ZERO_GRADIENT = 1e-9  # relative to the largest gradient
-FLOAT32_TOLERANCE = 1e-4
-BFLOAT16_TOLERANCE = 0.05  # about six roundings to eight bits
+DTYPE_TOLERANCES = {
+    torch.float32: 1e-4,
+    torch.float16: 0.01,  # about ten roundings to eleven bits
+    torch.bfloat16: 0.05,  # about six roundings to eight bits
+}
 GRADIENT_TOLERANCE = 5e-3  # a wrong gradient differs by more; a kink, as of a relu, within a step by less
 GRADIENT_STEPS = (1e-2, 1e-3, 1e-4)  # the best one counts: rounding and curvature differ by module
 GRADIENT_FLOOR = 0.1  # of the steepest slope: smaller ones drown in the rounding of a float32 softmax
@@ -194,9 +197,9 @@ def check_determinism(subject: Subject, batch: int, length: int) -> Measured:
 
 @torch.no_grad()
 def check_dtypes(subject: Subject, batch: int, length: int) -> Measured:
-    """float32 and bfloat16 agree with float64 within their precision, and keep the dtype of the input."""
+    """float32, float16 and bfloat16 agree with float64 within their precision, and keep the input's dtype."""
     compared, notes = [], []
-    for dtype, tolerance in ((torch.float32, FLOAT32_TOLERANCE), (torch.bfloat16, BFLOAT16_TOLERANCE)):
+    for dtype, tolerance in DTYPE_TOLERANCES.items():
         reference_dtype = torch.float32 if subject.no_float64 else torch.float64
         name = str(dtype).removeprefix("torch.")
         adapter = subject.build(dtype)
