@@ -304,6 +304,12 @@ class WithoutBackward(nn.Module):
         return x.cumsum(1)
 
 
+class AdditiveMask(CorrectAttention):
+    def forward(self, x, attention_mask=None):
+        y = super().forward(x)
+        return y if attention_mask is None else y + 0 * attention_mask[:, 0, :, :1]
+
+
 def list_skipped(factory, **options):
     results = testing.check_module(factory, on_fail="return", **options)
     return {result.name: result.detail for result in results if result.outcome == "skipped"}
@@ -320,6 +326,7 @@ def test_check_that_cannot_apply_is_skipped_with_its_reason():
     assert "no float64 kernel" in skipped["gradients"]
     assert "no float16 kernel, no bfloat16 kernel" in skipped["dtypes"]
     assert "no backward" in list_skipped(WithoutBackward)["gradients"]
+    assert "attention_mask [B, T] raises IndexError" in list_skipped(AdditiveMask)["left_padding"]
     assert "dropout" in list_skipped(lambda: nn.MultiheadAttention(12, 3, dropout=0.3))["training_mode"]
 
 
@@ -329,6 +336,20 @@ def test_sequence_lengths_reach_beyond_a_chunk():
             return torch.cat([x[:, :32], x[:, 32:] + x[:, -1:]], 1) if x.shape[1] > 40 else x
 
     assert list_failed(LeaksAcrossChunks) == {"causality"}
+
+
+class LearnedPositions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.positions = CorrectAttention(), nn.Embedding(64, DIM)
+
+    def forward(self, x):
+        return self.inner(x + self.positions(torch.arange(x.shape[1])))
+
+
+def test_a_maximal_length_is_no_defect():
+    detail = testing.check_module(LearnedPositions)[0].detail
+    assert "up to 23 tokens; the module raises at 65: IndexError: index out of range" in detail
 
 
 @pytest.mark.parametrize(("n_heads", "batch_first"), [(3, True), (2, False), (2, True)])

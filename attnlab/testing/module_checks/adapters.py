@@ -22,7 +22,8 @@ class Adapter(ABC):
 
     `layout` names the tensors that the module gets. `no_cache` and `no_padding` are the reasons why the
     module has no cache or takes no padding; None if it does. `pads_cache`: whether `step` takes padding too.
-    `is_causal` is False for a module that is declared non-causal.
+    `guesses_padding`: whether the form of the padding mask is a guess. `is_causal` is False for a module that
+    is declared non-causal.
     """
 
     name: ClassVar[str]
@@ -31,6 +32,7 @@ class Adapter(ABC):
     no_cache: str | None = "the module has no cache"
     no_padding: str | None = "the module takes no padding mask"
     pads_cache: ClassVar[bool] = False
+    guesses_padding: bool = False
 
     def __init__(self, module: Callable[..., Any], is_causal: bool) -> None:
         self.module, self.is_causal = module, is_causal
@@ -78,6 +80,9 @@ class PlainAdapter(Adapter):
             self.no_cache = None
         if {"key_padding_mask", "attention_mask"} & {*self.parameters}:
             self.no_padding = None
+            self.guesses_padding = (
+                "key_padding_mask" not in self.parameters
+            )  # others are additive, with 4 axes
 
     @classmethod
     def fits(cls, module: Callable[..., Any], parameters: Parameters) -> bool:

@@ -49,9 +49,13 @@ def check_module(
 
 
 def run_check(check: Check, subject: Subject) -> CheckResult:
-    """Run one check at each of its lengths; a failure is repeated with smaller inputs."""
+    """Run one check at each of its lengths; a failure is repeated with smaller inputs.
+
+    A module that cannot run at a length, and passed at shorter ones, passes up to these.
+    """
     name, statement = get_check_name(check), " ".join((check.__doc__ or "").split())
     measured = detail = None
+    passed_length = 0
     for length in LENGTHS.get(check, (LENGTH,)):
         try:
             with _use_one_thread():
@@ -61,6 +65,9 @@ def run_check(check: Check, subject: Subject) -> CheckResult:
         except NotImplementedError as error:
             return CheckResult(name, statement, "skipped", describe_error(error))
         except Exception as error:
+            if passed_length and (limit := _find_forward_error(subject, length)) is not None:
+                detail = f"{detail}, up to {passed_length} tokens; the module raises at {length}: {limit}"
+                break
             failure, shape = _find_smallest_failure(check, subject, length) or (error, (BATCH, length))
             reproduction = _describe_failure(failure, subject, shape)
             text = str(failure) if isinstance(failure, CheckFailed) else describe_error(failure)
@@ -74,6 +81,7 @@ def run_check(check: Check, subject: Subject) -> CheckResult:
             )
         if measured is None or value > measured or detail is None:
             measured, detail = value, text
+        passed_length = length
     return CheckResult(name, statement, "passed", detail or "", measured)
 
 
@@ -125,6 +133,17 @@ class ModuleCheck:
             import pytest
 
             pytest.skip(result.detail)
+
+
+def _find_forward_error(subject: Subject, length: int) -> str | None:
+    """The error of a plain forward at a length; None if there is none."""
+    adapter = subject.build()
+    try:
+        with torch.no_grad():
+            adapter.forward(subject.draw_input(adapter, BATCH, length))
+    except Exception as error:
+        return describe_error(error)
+    return None
 
 
 def _find_smallest_failure(
