@@ -17,6 +17,7 @@ from attnlab.model.huggingface.families.read_config import (
     validate_fixed_keys,
 )
 from attnlab.model.huggingface.rope_config import Config
+from attnlab.model.huggingface.windows import get_window_size
 
 HEADS_WORD, KV_HEADS_WORD = "heads", "heads.n_kv_heads"
 SIZE_LEAVES = {
@@ -63,7 +64,7 @@ def _count_with_values(theirs: Config, values: Mapping[str, str]) -> ModelCost:
             _set_value(theirs, key, value, [known.theirs for known in family.keys])
     validate_fixed_keys(family, theirs)
     config = convert_config_to_ours(family, theirs, complete=True)
-    _validate_sizes(family, config)
+    _validate_sizes(family, theirs, config)
     if heads := {key: values[key] for key in (HEADS_WORD, KV_HEADS_WORD) if key in values}:
         _set_kv_heads(config, heads)
     cost = count_model_cost(config, theirs["vocab_size"])
@@ -109,19 +110,24 @@ def _set_kv_heads(config: Config, values: Mapping[str, str]) -> None:
             else f"{KV_HEADS_WORD}={text}: {HEADS_WORD}={kind} has {number}"
         )
     if text is not None:
-        if not re.fullmatch(r"[0-9]{1,9}", text):
-            raise ValueError(f"{KV_HEADS_WORD}={text}: must be a whole number")
+        if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+            raise ValueError(f"{KV_HEADS_WORD}={text}: must be a whole number from 1")
         number = int(text)
     heads["n_kv_heads"] = number
 
 
-def _validate_sizes(family: Family, config: Config) -> None:
-    """Raise ValueError, with their key, for a size that is no whole number from 1."""
-    for key in family.keys:
-        for path in key.ours:
-            if path.rpartition(".")[2] not in SIZE_LEAVES:
-                continue
-            size = get_path(config, path)
-            limit = MAX_LAYERS if path == "n_layers" else MAX_SIZE
-            if size is not None and (type(size) is not int or not 1 <= size <= limit):
-                raise ValueError(f"{key.theirs} = {size!r}: must be a whole number from 1 to {limit:,}")
+def _validate_sizes(family: Family, theirs: Config, config: Config) -> None:
+    """Raise ValueError, with their key, for a size that is no whole number from 1 to its limit."""
+    limits = {"n_layers": MAX_LAYERS, "ffn.n_chosen": get_path(config, "ffn.n_experts", MAX_SIZE)}
+    sizes = [("vocab_size", theirs["vocab_size"], MAX_SIZE)]
+    sizes += [
+        (key.theirs, get_path(config, path), limits.get(path, MAX_SIZE))
+        for key in family.keys
+        for path in key.ours
+        if path.rpartition(".")[2] in SIZE_LEAVES
+    ]
+    mixers = (config["attention"], *(config.get("layers") or ()))
+    sizes += [("sliding_window", get_window_size(mixer), MAX_SIZE) for mixer in mixers]
+    for name, size, limit in sizes:
+        if size is not None and (type(size) is not int or not 1 <= size <= limit):
+            raise ValueError(f"{name} = {size!r}: must be a whole number from 1 to {limit:,}")

@@ -50,7 +50,7 @@ class LayerCost:
 
     def count_keys(self, length: int) -> int:
         """Keys that the next query sees after `length` tokens, itself included."""
-        return min(length + 1, self.window or length + 1)
+        return length + 1 if self.window is None else min(length + 1, self.window)
 
     def count_cached_tokens(self, length: int) -> int:
         """Tokens whose keys and values the next query needs, after `length` tokens."""
@@ -59,7 +59,7 @@ class LayerCost:
     def sum_prefill_keys(self, length: int) -> int:
         """Keys that the queries of a prompt see, summed over its tokens."""
         full = length * (length + 1) // 2
-        outside = max(0, length - (self.window or length))
+        outside = 0 if self.window is None else max(0, length - self.window)
         return full - outside * (outside + 1) // 2
 
 

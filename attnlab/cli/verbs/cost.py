@@ -64,10 +64,12 @@ def load_models(words: Sequence[str], alternatives: Sequence[str], dtype: str) -
     """The models of CONFIG and of every --vs, by their words.
 
     Raises:
-        InvalidConfig: A word is neither a path nor an override, or an alternative changes nothing.
+        InvalidConfig: A word is neither a path nor an override, a key has two values, or an alternative
+            changes nothing.
     """
     if not words:
         raise InvalidConfig("cost needs a config.json, a run directory or overrides, as in cost heads=gqa")
+    _require_unique_keys(words)
     base = shlex.join(words)
     models = {base: _load_model(words, dtype)}
     for alternative in alternatives:
@@ -79,6 +81,7 @@ def load_models(words: Sequence[str], alternatives: Sequence[str], dtype: str) -
             raise InvalidConfig(f"--vs {alternative}: is CONFIG or another --vs")
         if not changes:
             raise InvalidConfig("--vs is empty: give a path, or KEY=VALUE words")
+        _require_unique_keys(changes)
         if _is_path(changes):
             if not Path(changes[0]).exists():
                 raise InvalidConfig(f"--vs {alternative}: not found: give a path, or KEY=VALUE words")
@@ -95,6 +98,14 @@ def load_models(words: Sequence[str], alternatives: Sequence[str], dtype: str) -
         if models[alternative] == models[base]:
             raise InvalidConfig(f"--vs {alternative}: changes no cost of {base}")
     return models
+
+
+def _require_unique_keys(words: Sequence[str]) -> None:
+    word_by_key = dict[str, str]()
+    for word in words:
+        other = word_by_key.setdefault(key := word.partition("=")[0], word)
+        if other is not word:
+            raise InvalidConfig(f"{key} is set twice, {other} and {word}: remove one")
 
 
 def _replace_words(words: Sequence[str], changes: Sequence[str]) -> list[str]:
