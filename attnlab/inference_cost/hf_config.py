@@ -10,6 +10,7 @@ from pathlib import Path
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.inference_cost.layer_costs import ModelCost, count_model_cost
 from attnlab.model.huggingface.families import FAMILIES, Family
+from attnlab.model.huggingface.families.family_table import DEEPSEEK_V3_EXPERTS
 from attnlab.model.huggingface.families.read_config import (
     convert_config_to_ours,
     find_family,
@@ -22,8 +23,10 @@ from attnlab.model.huggingface.windows import get_window_size
 HEADS_WORD, KV_HEADS_WORD = "heads", "heads.n_kv_heads"
 SIZE_LEAVES = {
     "dim", "n_layers", "n_heads", "ffn_width", "n_kv_heads", "head_dim", "rank", "rope_dim", "value_dim",
-    "q_rank", "n_experts", "n_chosen", "shared_width", "size", "length",
+    "q_rank", "n_experts", "n_chosen", "n_shared", "shared_width", "size", "length",
 }  # fmt: skip
+EXPERT_LAYERS = {"deepseek_v3": DEEPSEEK_V3_EXPERTS}  # model_type -> layers after the dense ones
+DENSE_KEY, N_DENSE = "first_k_dense_replace", 3  # number of dense layers, and its default
 MAX_LAYERS, MAX_SIZE = 10_000, 2**32  # beyond any model
 
 
@@ -58,10 +61,27 @@ def _split_word(word: str) -> tuple[str, str]:
 
 def _count_with_values(theirs: Config, values: Mapping[str, str]) -> ModelCost:
     family = find_family(theirs, FAMILIES)
-    theirs = copy.deepcopy(theirs)
+    expert_layers = EXPERT_LAYERS.get(theirs["model_type"])
+    theirs = ({DENSE_KEY: N_DENSE} if expert_layers else {}) | copy.deepcopy(theirs)
+    known_keys = [key.theirs for part in (family, expert_layers) if part for key in part.keys]
     for key, value in values.items():
         if key not in (HEADS_WORD, KV_HEADS_WORD):
-            _set_value(theirs, key, value, [known.theirs for known in family.keys])
+            _set_value(theirs, key, value, known_keys)
+    if expert_layers is None:
+        return _count_family(family, theirs, values)
+    n_dense = theirs[DENSE_KEY]
+    if type(n_dense) is not int or n_dense < 0:
+        raise ValueError(f"{DENSE_KEY} = {n_dense!r}: must be a whole number from 0")
+    theirs[DENSE_KEY] = theirs.get("num_hidden_layers")  # the family has dense layers alone
+    cost = _count_family(family, theirs, values)
+    if n_dense >= len(cost.layers):
+        return cost
+    experts = _count_family(expert_layers, theirs, values)
+    return replace(cost, layers=cost.layers[:n_dense] + experts.layers[n_dense:])
+
+
+def _count_family(family: Family, theirs: Config, values: Mapping[str, str]) -> ModelCost:
+    """Count a model whose layers are all those of a family."""
     validate_fixed_keys(family, theirs)
     config = convert_config_to_ours(family, theirs, complete=True)
     _validate_sizes(family, theirs, config)

@@ -207,7 +207,8 @@ def _count_ffn(ffn: Config, dim: int, width: int, bias: bool) -> tuple[int, int,
         raise ValueError(f"model.ffn ({name}) has no cost formula")
     count, chosen, shared_width = ffn["n_experts"], ffn["n_chosen"], ffn.get("shared_width")
     router = dim * count
-    shared = 3 * dim * shared_width + dim if shared_width else 0
+    shared = 3 * dim * shared_width + dim if shared_width else 0  # with a gate
+    shared += ffn.get("n_shared", 0) * gated
     fixed = router + count * bias + shared + bias * (2 * (shared_width or 0) + dim) * bool(shared_width)
     return (
         fixed + count * (gated + gated_bias),

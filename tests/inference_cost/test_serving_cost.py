@@ -6,7 +6,13 @@ import sys
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, QuantizedCache
+from transformers import (
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    QuantizedCache,
+)
 
 from attnlab.cli.main import main
 from attnlab.cli.verbs.cost import load_models
@@ -62,6 +68,36 @@ def test_llama_3_8b_is_as_published_and_as_computed_by_hand(tmp_path):
     assert cost.largest_batch == (80 * 10**9 - cost.weight_bytes) // (8 * GIB)
 
 
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61,
+    "num_attention_heads": 128, "num_key_value_heads": 128, "vocab_size": 129280, "rms_norm_eps": 1e-6,
+    "first_k_dense_replace": 3, "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8,
+    "moe_intermediate_size": 2048, "moe_layer_freq": 1, "q_lora_rank": 1536, "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "rope_theta": 10000,
+    "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+                     "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{}, {"first_k_dense_replace": ..., "n_shared_experts": 3}])
+def test_parameters_of_deepseek_v3_equal_the_live_model(tmp_path, changes):
+    cost = serve(tmp_path, **DEEPSEEK_V3 | changes)
+    assert [(row.kind, row.count) for row in cost.layers] == [("latent", 3), ("latent", 58)]
+    known = {key: value for key, value in (DEEPSEEK_V3 | changes).items() if value is not ...}
+    with torch.device("meta"):
+        model = DeepseekV3ForCausalLM(DeepseekV3Config(**known))
+    assert cost.parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_deepseek_v3_is_as_published_and_as_computed_by_hand(tmp_path):
+    cost = serve(tmp_path, **DEEPSEEK_V3)
+    assert round(cost.parameters / 1e9) == 671
+    assert round((cost.active_parameters - 129280 * 7168) / 1e9) == 37  # without the embedding
+    assert cost.cache_bytes_per_token == 2 * 61 * (512 + 64)
+    dense, experts = (row.decode_flops / row.count for row in cost.layers)
+    assert experts - dense == 2 * 7168 * 256  # the router, as nine experts are as wide as a dense layer
+
+
 def test_arithmetic_limits_a_large_batch_of_a_short_cache(tmp_path):
     cost = serve(tmp_path, length=16, batch=4096, device="h100")
     assert cost.minimum_ms == pytest.approx(1e3 * cost.decode_flops / DEVICES["h100"].flops)
@@ -110,6 +146,12 @@ def test_a_window_of_one_token_caches_nothing(tmp_path):
         ({"model_type": "mistral", "sliding_window": 0.5}, "sliding_window = 0.5"),
         ({"model_type": "mistral", "sliding_window": 0}, "sliding_window = 0: must be a whole number from 1"),
         ({"model_type": "olmo3", "sliding_window": 0}, "sliding_window = 0"),  # in some layers
+        ({**DEEPSEEK_V3, "first_k_dense_replace": -1}, "first_k_dense_replace = -1: must be a whole number"),
+        ({**DEEPSEEK_V3, "moe_layer_freq": 2}, "moe_layer_freq = 2 is not supported"),
+        (
+            {**DEEPSEEK_V3, "n_routed_experts": 7},
+            "num_experts_per_tok = 8: must be a whole number from 1 to 7",
+        ),
         (
             {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5},
             "num_experts_per_tok = 5: must be a whole number from 1 to 4",

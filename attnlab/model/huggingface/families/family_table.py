@@ -689,6 +689,18 @@ DEEPSEEK_V3 = LLAMA.derive(  # latent heads, dense layers
     normalize=config_variants.normalize_deepseek,
     denormalize=config_variants.denormalize_deepseek,
 )
+DEEPSEEK_V3_EXPERTS = DEEPSEEK_V3.derive(  # layers after the dense ones, whose costs alone are known
+    "DeepseekV3ForCausalLM",
+    model={"ffn": SWIGLU_EXPERTS},
+    keys=[
+        ConfigKey("moe_intermediate_size", ("ffn_width",), 2048),
+        ConfigKey("n_routed_experts", ("ffn.n_experts",), 256, require_integer),
+        ConfigKey("num_experts_per_tok", ("ffn.n_chosen",), 8, require_integer),
+        ConfigKey("n_shared_experts", ("ffn.n_shared",), 1, require_integer),
+    ],
+    drop=["intermediate_size"],
+    fixed=DEEPSEEK_V3.fixed | {"moe_layer_freq": (1,)},
+)
 
 DIFFLLAMA = LLAMA.derive(  # differential heads
     "DiffLlamaForCausalLM",
