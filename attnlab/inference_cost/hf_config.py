@@ -67,8 +67,27 @@ def _count_with_values(theirs: Config, values: Mapping[str, str]) -> ModelCost:
     for key, value in values.items():
         if key not in (HEADS_WORD, KV_HEADS_WORD):
             _set_value(theirs, key, value, known_keys)
+    quantization = _pop_quantization(theirs)
     if expert_layers is None:
-        return _count_family(family, theirs, values)
+        cost = _count_family(family, theirs, values)
+    else:
+        cost = _count_with_experts(family, expert_layers, theirs, values)
+    return replace(cost, quantization=quantization)
+
+
+def _pop_quantization(theirs: Config) -> str | None:
+    """Remove the format of quantized weights from their config, and return its name."""
+    settings = theirs.pop("quantization_config", None)
+    method = get_path(settings, "quant_method")
+    if settings is not None and not isinstance(method, str):
+        raise ValueError(f"quantization_config = {settings!r}: quant_method must name the format")
+    return method
+
+
+def _count_with_experts(
+    family: Family, expert_layers: Family, theirs: Config, values: Mapping[str, str]
+) -> ModelCost:
+    """Count a model whose first layers are dense."""
     n_dense = theirs[DENSE_KEY]
     if type(n_dense) is not int or n_dense < 0:
         raise ValueError(f"{DENSE_KEY} = {n_dense!r}: must be a whole number from 0")

@@ -74,6 +74,7 @@ class ModelCost:
         lookup_parameters: Of tables of which a token reads one row: embeddings, unless tied with the head.
         max_length: Tokens for which the model has positions; None has no limit.
         transformers_repeats: How many times `transformers` caches each key and value.
+        quantization: Format of the checkpoint's weights if they are quantized, which the costs leave out.
     """
 
     layers: tuple[LayerCost, ...]
@@ -83,6 +84,7 @@ class ModelCost:
     other_flops: int = 0
     max_length: int | None = None
     transformers_repeats: int = 1
+    quantization: str | None = None
 
     @property
     def parameters(self) -> int:

@@ -106,6 +106,7 @@ class ServingCost(Costs):
         largest_batch: Sequences of this length that fit beside the weights, 0 if the weights alone do not
             fit; None without a device, or if a sequence needs no memory.
         transformers_repeats: How many times `transformers` caches each key and value.
+        quantization: Format of the checkpoint's weights if they are quantized; costs are those of the dtype.
     """
 
     parameters: int
@@ -114,6 +115,7 @@ class ServingCost(Costs):
     layers: tuple[LayerRow, ...]
     largest_batch: int | None
     transformers_repeats: int
+    quantization: str | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -163,6 +165,7 @@ def compute_serving_cost(model: ModelCost, serving: Serving) -> ServingCost:
         minimum_ms=_compute_minimum_ms(decode_bytes, decode_flops, device),
         largest_batch=largest,
         transformers_repeats=model.transformers_repeats,
+        quantization=model.quantization,
     )
 
 

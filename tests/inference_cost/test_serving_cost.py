@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -77,6 +78,31 @@ DEEPSEEK_V3 = {
     "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
                      "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096},
 }  # fmt: skip
+
+
+GPT_OSS_20B = {  # as released, with keys that no cost needs
+    "model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": 24,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 201088,
+    "attention_bias": True, "num_local_experts": 32, "num_experts_per_tok": 4, "experts_per_token": 4,
+    "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"] * 12,
+    "rope_theta": 150000, "initial_context_length": 4096, "swiglu_limit": 7.0,
+    "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                     "original_max_position_embeddings": 4096, "truncate": False},
+    "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_quantized_weights_are_counted_in_the_dtype_and_named(tmp_path, capsys):
+    cost = serve(tmp_path, **GPT_OSS_20B)
+    assert cost == replace(
+        serve(tmp_path, **GPT_OSS_20B | {"quantization_config": ...}), quantization="mxfp4"
+    )
+    assert (round(cost.parameters / 1e7), cost.weight_bytes) == (2091, 2 * cost.parameters)  # 20.91 B
+    page = tmp_path / "cost.html"
+    assert main(["cost", str(write_config(tmp_path, **GPT_OSS_20B)), "--page", str(page)]) == 0
+    for text in (capsys.readouterr().out, page.read_text("utf-8")):
+        assert "the checkpoint's mxfp4 weights are counted in bf16" in text
 
 
 @pytest.mark.parametrize("changes", [{}, {"first_k_dense_replace": ..., "n_shared_experts": 3}])

@@ -201,6 +201,11 @@ def _print_cost(console: Console, cost: ServingCost, serving: Serving) -> None:
         f"decoding step    {cost.decode_flops:.4g} FLOPs, {format_byte_count(cost.decode_bytes)} read, "
         f"{cost.intensity:.3g} FLOPs per byte",
     ]
+    if cost.quantization is not None:
+        lines.append(
+            f"quantization     the checkpoint's {cost.quantization} weights are counted in {serving.dtype}: "
+            "they need less memory and time"
+        )
     if cost.transformers_repeats > 1:
         lines.append(
             f"transformers     caches keys and values once per query head: {cost.transformers_repeats} times "
