@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -212,6 +212,14 @@ class ExperimentSource:
                 if entry := _find_entry(root, prefix):
                     return f"{format_location(path, _get_line_number(entry[0]))}: "
         return f"{format_location(self.file)}: " if is_experiment_key else ""
+
+    @contextmanager
+    def locate_errors(self) -> Iterator[None]:
+        """Begin the message of an InvalidConfig with the location of its key."""
+        try:
+            yield
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{self.format_key_location(error.key_path)}{error}") from error
 
     def _find_override(self, key: KeyPath) -> str | None:
         """Return the command-line override that sets a key, a parent of it, or its experiment key."""

@@ -142,7 +142,7 @@ def assemble_report(
         not_preregistered=plan.declared is None,
         grid=plan.grid,
         preregistration=preregistration,
-        replication=plan.replication.make_place(plan.group_title) if plan.replication else None,
+        replication=plan.replication.make_place(plan.group_title),
         work_left=work.describe() if work and (work.may_grow or (now and work.n_left)) else "",
     )
     return DraftReport(plan, build_report(context, runs, times, source), runs, preregistration)
@@ -217,7 +217,7 @@ def combine_reports(reports: Sequence[DraftReport], folder: Path) -> list[Path]:
 
     groups: dict[str, list[DraftReport]] = {}
     for draft in reports:
-        if draft.plan.replication:
+        if not draft.plan.replication.is_own:
             groups.setdefault(draft.plan.group_title, []).append(draft)
     pages = []
     for title, group in groups.items():

@@ -42,7 +42,8 @@ def test_selected_corpora_do_not_change_experiment(plan_toy):
 
 def test_data_override_disables_corpora(plan_toy):
     [plan] = plan_toy("+experiment=heads", "+corpora=[plain,other]", "data=other")
-    assert plan.replication is None
+    assert plan.replication.is_own
+    assert plan.replication.make_place(plan.group_title) is None
     assert plan.runs[0].config["data"]["name"] == "other"
 
 

@@ -151,7 +151,6 @@ def make_exploratory_experiment(
     baseline = next(iter(arms))
     *others, last = grid.axes
     axes = " and ".join(filter(None, [", ".join(others), last]))
-    experiment_seeds = seeds if seeds is not None else [require_seed(config.get("seed", 0), "seed")]
     return Experiment(
         name=_name_sweep(grid),
         question=f"What is the effect of {axes}? The baseline is the first arm, {baseline}.",
@@ -159,7 +158,7 @@ def make_exploratory_experiment(
         arms=list(arms),
         arm_overrides=dict(arms),
         baseline=baseline,
-        seeds=list(require_unique_seeds(experiment_seeds)),
+        seeds=list(select_seeds(seeds, config)),
         metric="val/loss",
         margin=0.0,
         margin_reason="",
@@ -565,3 +564,8 @@ def require_unique_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
             ("seeds",),
         )
     return tuple(seeds)
+
+
+def select_seeds(seeds: Sequence[int] | None, config: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the seeds of the command line, or else the one of the config; each seed once."""
+    return require_unique_seeds([require_seed(config.get("seed", 0), "seed")] if seeds is None else seeds)

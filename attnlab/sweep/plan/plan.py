@@ -41,7 +41,7 @@ from attnlab.sweep.plan.overrides import (
     split_common_overrides,
 )
 from attnlab.sweep.plan.replications.ladder_plan import transfer_learning_rates
-from attnlab.sweep.plan.replications.replication import Replication, plan_replications
+from attnlab.sweep.plan.replications.replication import OWN_REPLICATION, Replication, plan_replications
 from attnlab.sweep.plan.replications.trunks import link_trunks
 from attnlab.sweep.plan.tuning import lr_tuning
 from attnlab.sweep.plan.tuning.tuning_results import TuningState
@@ -50,6 +50,26 @@ from attnlab.sweep.slow_notice import notify_if_slow
 
 SINGLE_RUN_NAME = "run"  # the name of the only arm of a command without an experiment
 MINI_STEPS = 100  # largest number of steps of size=mini in an experiment without values for it
+
+
+@dataclass(frozen=True)
+class ComposedPoint:
+    """One point of a command: its overrides, and the config that they compose.
+
+    `file_lines` and `size_lines` are the overrides in the experiment file, for all sizes and for this one.
+    They come before those of the command line.
+    """
+
+    overrides: tuple[str, ...]
+    seeds: Sequence[int] | None
+    composed: ComposedConfig
+    origin: ExperimentSource
+    file_lines: list[str]
+    size_lines: list[str]
+
+    @property
+    def has_experiment(self) -> bool:
+        return "arms" in self.composed.resolve_values() or self.origin.file is not None
 
 
 @dataclass(frozen=True)
@@ -69,7 +89,7 @@ class ComposedExperiment:
     point: tuple[str, ...]
     origin: ExperimentSource
     cache: ArmCache
-    replication: Replication | None = None
+    replication: Replication = OWN_REPLICATION
     rate_source: "ComposedExperiment | None" = None
     grid: SweptGrid | None = None
 
@@ -91,7 +111,7 @@ class Plan:
     tuning: TuningState | None = None
     config_digests: dict[str, str] = field(default_factory=dict)  # per arm, independent of its seeds
     compute_calibration: CalibrationRuns | None = None
-    replication: Replication | None = None  # None: the corpus and size that the experiment itself names
+    replication: Replication = OWN_REPLICATION
     rate_plan: "Plan | None" = None  # the plan at the ladder size where learning rates are tuned
     composed_experiment: ComposedExperiment | None = None  # None for a single run
     # at their learning rates; empty for a single run
@@ -105,23 +125,26 @@ class Plan:
     @property
     def name(self) -> str:
         """The experiment's name, with the suffix of its replication."""
-        name = self.experiment.name if self.experiment else SINGLE_RUN_NAME
-        return f"{name}{self.replication.title_suffix}" if self.replication else name
+        return f"{self._base_name}{self.replication.title_suffix}"
 
     @property
     def title(self) -> str:
         """The name, with a hash if the command line changed the experiment, and the replication's suffix."""
-        return f"{self._base_title}{self.replication.title_suffix}" if self.replication else self._base_title
+        return f"{self._base_title}{self.replication.title_suffix}"
 
     @property
     def group_title(self) -> str:
         """The title of the report that combines all replications."""
-        return f"{self._base_title}{self.replication.group_suffix}" if self.replication else self._base_title
+        return f"{self._base_title}{self.replication.group_suffix}"
+
+    @property
+    def _base_name(self) -> str:
+        return self.experiment.name if self.experiment else SINGLE_RUN_NAME
 
     @property
     def _base_title(self) -> str:
-        name = self.experiment.name if self.experiment else SINGLE_RUN_NAME
-        return f"{name}~{fingerprint.compute_digest(sorted(self.changed), 8)}" if self.changed else name
+        change = f"~{fingerprint.compute_digest(sorted(self.changed), 8)}" if self.changed else ""
+        return f"{self._base_name}{change}"
 
     @property
     def all_runs(self) -> list[RunConfig]:
@@ -221,14 +244,14 @@ def plan_command(
     if exploratory is not None:
         plans = resolve_plans([exploratory], checker, lookup)
     else:
-        by_point = [
-            compose_experiments(point, parsed.seeds, composer, checker, module) for point in parsed.points
-        ]
-        plans = [
-            plan
-            for planned in by_point
-            for plan in (planned if isinstance(planned[0], Plan) else resolve_plans(planned, checker, lookup))
-        ]
+        plans = []
+        for overrides in parsed.points:
+            point = _compose_point(overrides, parsed.seeds, composer)
+            plans += (
+                resolve_plans(compose_experiments(point, composer, checker, module), checker, lookup)
+                if point.has_experiment
+                else [_plan_single(point, composer, checker)]
+            )
     titles = [report_plan.title for report_plan in plans if report_plan.experiment]
     if len(set(titles)) < len(titles):
         raise InvalidConfig("two values of a swept key produce the same report: list each value once")
@@ -264,90 +287,93 @@ def _record_commit(report_plan: Plan, commit: tuple[str | None, bool | None]) ->
     )
 
 
+def _compose_point(
+    overrides: Sequence[str], seeds: Sequence[int] | None, composer: Composer
+) -> ComposedPoint:
+    """Compose a point of a command with the overrides in its experiment file."""
+    composed = composer.compose_point(overrides)
+    origin = _locate_origin(composed, composer, overrides, seeds)
+    with origin.locate_errors():
+        file_lines = experiment_validation.validate_common_overrides(composed.raw_config.get("overrides"))
+    composed = composer.compose([*file_lines, *overrides]) if file_lines else composed
+    size_lines = _get_size_overrides(composed)
+    composed = composer.compose([*file_lines, *size_lines, *overrides]) if size_lines else composed
+    return ComposedPoint(tuple(overrides), seeds, composed, origin, file_lines, size_lines)
+
+
 def compose_experiments(
-    point: Sequence[str],
-    seeds: Sequence[int] | None,
+    point: ComposedPoint, composer: Composer, checker: Checker, module: str | None
+) -> list[ComposedExperiment]:
+    """Compose the experiment of a report at each of its replications (corpora or ladder sizes)."""
+    base = point.composed.resolve_values()
+    inputs.require_data_files(base)  # before any arm is composed
+    declared, changed = _compose_declared(point, composer)
+    base = {**apply_seeds(base, point.overrides, point.seeds), "name": _get_experiment_name(point)}
+    lines = [*point.file_lines, *point.size_lines, *point.overrides]
+    replications = plan_replications(base, lines, declared.get("corpora"))
+    composed_by_name: dict[str, ComposedExperiment] = {}
+    # the replication where learning rates are tuned comes before those that transfer them
+    for replication in sorted(replications, key=lambda each: bool(each.rate_source)):
+        with point.origin.locate_errors():
+            experiment, arms, cache = _compose_replication(
+                replication, base, point, composer, checker, module
+            )
+        composed_by_name[replication.name] = ComposedExperiment(
+            experiment,
+            arms,
+            {**declared, **replication.keys},
+            changed,
+            size=f"{experiment.size}{replication.title_suffix}",
+            point=(*point.file_lines, *point.overrides),
+            origin=point.origin,
+            cache=cache,
+            replication=replication,
+            rate_source=composed_by_name[replication.rate_source] if replication.rate_source else None,
+        )
+    return [composed_by_name[replication.name] for replication in replications]
+
+
+def _compose_declared(point: ComposedPoint, composer: Composer) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the experiment as its file declares it, and the overrides of the command line that alter it."""
+    lines = index_by_key(point.overrides)
+    experiment_lines = [line for key, line in lines.items() if key == experiment_files.EXPERIMENT_GROUP]
+    other_groups = {get_root_key(key) for key in lines if key != experiment_files.EXPERIMENT_GROUP}
+    if other_groups <= {*EXECUTION_GROUPS}:
+        without_size = with_size = point.composed
+    else:
+        without_size = composer.compose([*point.file_lines, *experiment_lines])
+        with_size = composer.compose([*point.file_lines, *point.size_lines, *experiment_lines])
+    declared = experiment_validation.expand_declared_claims(
+        experiment_validation.select_experiment_keys(with_size.resolve_values())
+    )
+    values = without_size.raw_config | without_size.resolve_values()
+    return declared, find_changes(point.overrides, point.seeds, without_size.choices, values)
+
+
+def _compose_replication(
+    replication: Replication,
+    base: Mapping[str, Any],
+    point: ComposedPoint,
     composer: Composer,
     checker: Checker,
     module: str | None,
-) -> list[ComposedExperiment] | list[Plan]:
-    """Compose one report of a command.
-
-    Returns:
-        The experiment at each of its replications (corpora or ladder sizes), or the plan of a single run if
-        the command names no experiment.
-    """
-    composed = composer.compose_point(point)
-    origin = _locate_origin(composed, composer, point, seeds)
-    file_lines = _get_file_overrides(composed, origin)
-    composed = composer.compose([*file_lines, *point]) if file_lines else composed
-    size_lines = _get_size_overrides(composed)
-    composed = composer.compose([*file_lines, *size_lines, *point]) if size_lines else composed
-    base = composed.resolve_values()
-    if "arms" not in base and origin.file is None:
-        return [_plan_single(composed, point, seeds, composer, checker)]
-    inputs.require_data_files(base)  # before any arm is composed
-    experiment_lines = [line for line in point if "experiment" in index_by_key([line])]
-    other_keys = [key for line in point if line not in experiment_lines for key in index_by_key([line])]
-    experiment_only = (
-        composed
-        if {*map(get_root_key, other_keys)} <= {*EXECUTION_GROUPS}
-        else composer.compose([*file_lines, *experiment_lines])
+) -> tuple[Experiment, dict[str, Arm], ArmCache]:
+    """Return the experiment at a replication, and its arms with their cache."""
+    experiment = experiment_validation.complete_experiment({**base, **replication.keys})
+    size_lines = (
+        [] if replication.has_own_size else select_size_overrides(experiment.size_overrides, experiment.size)
     )
-    declared_config = (
-        composer.compose([*file_lines, *size_lines, *experiment_lines])
-        if size_lines and experiment_only is not composed
-        else experiment_only
-    )
-    declared = experiment_validation.expand_declared_claims(
-        experiment_validation.select_experiment_keys(declared_config.resolve_values())
-    )
-    changed = find_changes(
-        point, seeds, experiment_only.choices, experiment_only.raw_config | experiment_only.resolve_values()
-    )
-    base = {**apply_seeds(base, point, seeds), "name": _get_experiment_name(composed, origin)}
-    composed_by_name: dict[str, ComposedExperiment] = {}
-    replications = plan_replications(base, [*file_lines, *size_lines, *point], declared.get("corpora"))
-    # the replication where learning rates are tuned comes before those that transfer them
-    for replication in sorted(replications, key=lambda each: bool(each and each.rate_source)):
-        replication_keys = replication.keys if replication else {}
-        try:
-            experiment = experiment_validation.complete_experiment({**base, **replication_keys})
-            by_size = (
-                []
-                if replication and replication.has_own_size
-                else select_size_overrides(experiment.size_overrides, experiment.size)
-            )
-            overrides = [
-                *file_lines,
-                *(by_size or []),
-                *(replication.overrides if replication else ()),
-                *point,
-                *(replication.last_overrides if replication else ()),
-            ]
-            cache = ArmCache(base, composer, module, experiment, overrides)
-            arms = cache.load_arms()
-            if arms is None:
-                arms = _compose_arms(experiment, overrides, point, composer, checker, origin, replication)
-                estimates = {name: arm.estimate for name, arm in arms.items()}
-                validate_against_estimates(experiment, base.get("claims") or [], estimates)
-        except InvalidConfig as error:
-            raise InvalidConfig(f"{origin.format_key_location(error.key_path)}{error}") from error
-        composed_by_name[replication.name if replication else ""] = ComposedExperiment(
-            experiment,
-            arms,
-            {**declared, **replication_keys},
-            changed,
-            size=f"{experiment.size}{replication.title_suffix}" if replication else str(base.get("size")),
-            point=(*file_lines, *point),
-            origin=origin,
-            cache=cache,
-            replication=replication,
-            rate_source=composed_by_name[replication.rate_source]
-            if replication and replication.rate_source
-            else None,
+    first_lines = [*point.file_lines, *size_lines, *replication.overrides]
+    overrides = [*first_lines, *point.overrides, *replication.last_overrides]
+    cache = ArmCache(base, composer, module, experiment, overrides)
+    arms = cache.load_arms()
+    if arms is None:
+        arms = _compose_arms(
+            experiment, overrides, point.overrides, composer, checker, point.origin, replication.error_prefix
         )
-    return [composed_by_name[replication.name if replication else ""] for replication in replications]
+        estimates = {name: arm.estimate for name, arm in arms.items()}
+        validate_against_estimates(experiment, base.get("claims") or [], estimates)
+    return experiment, arms, cache
 
 
 def compose_swept_experiment(
@@ -357,15 +383,13 @@ def compose_swept_experiment(
 
     Returns None if the command names an experiment or trains nothing.
     """
-    first = sweep_command.points[0]
-    composed = composer.compose(first)
-    base = composed.resolve_values()
-    origin = _locate_origin(composed, composer, first, sweep_command.seeds)
-    if "arms" in base or origin.file is not None or base.get("measurement"):
+    seeds = sweep_command.seeds
+    first = _compose_point(sweep_command.points[0], seeds, composer)
+    base, origin = first.composed.resolve_values(), first.origin
+    if first.has_experiment or base.get("measurement"):
         return None
     experiment_validation.reject_experiment_keys(base)
     point, arm_overrides = split_common_overrides(sweep_command.points)
-    seeds = sweep_command.seeds
     grid = SweptGrid.from_arms(arm_overrides)
     experiment = experiment_validation.make_exploratory_experiment(base, arm_overrides, grid, seeds)
     cache = ArmCache(base, composer, module, experiment, point)
@@ -415,10 +439,8 @@ def resolve_plans(
     plans: dict[int, Plan] = {}
     for composed in sorted(experiments_to_plan, key=lambda composed: composed.rate_source is not None):
         rate_plan = plans[id(composed.rate_source)] if composed.rate_source else None
-        try:
+        with composed.origin.locate_errors():
             plans[id(composed)] = _resolve_plan(composed, rate_plan, checker, lookup)
-        except InvalidConfig as error:
-            raise InvalidConfig(f"{composed.origin.format_key_location(error.key_path)}{error}") from error
     return link_trunks([plans[id(composed)] for composed in experiments_to_plan])
 
 
@@ -432,7 +454,7 @@ def _resolve_plan(
         experiment, arms, composed.size, composed.point, checker, lookup, composed.origin.find_file
     )
     rates = {name: tuning.get_picked_rate(name) or tuning.grid.rates[0] for name in arms} if tuning else {}
-    if replication and replication.ladder and rate_plan:
+    if replication.ladder and rate_plan:
         tuned_runs = {name: runs[0] for name, runs in rate_plan.group_runs_by_arm().items()}
         rates = transfer_learning_rates(replication.ladder, tuned_runs, arms, experiment.baseline)
     for name, rate in rates.items():
@@ -461,38 +483,15 @@ def _resolve_plan(
     )
 
 
-def _plan_single(
-    composed: ComposedConfig,
-    point: Sequence[str],
-    seeds: Sequence[int] | None,
-    composer: Composer,
-    checker: Checker,
-) -> Plan:
-    base = composed.resolve_values()
+def _plan_single(point: ComposedPoint, composer: Composer, checker: Checker) -> Plan:
+    """Return the plan of a command without an experiment: one run per seed."""
+    base = point.composed.resolve_values()
     experiment_validation.reject_experiment_keys(base)
-    run_seeds = (
-        tuple(seeds)
-        if seeds is not None
-        else (experiment_validation.require_seed(base.get("seed", 0), "seed"),)
-    )
-    run_seeds = experiment_validation.require_unique_seeds(run_seeds)
-    composer.reject_unused_attention_overrides(composed, point)
-    composer.reject_options_hidden_by_preset(composed, point)
-    return Plan(
-        None, check_arm(SINGLE_RUN_NAME, composed, point, run_seeds[0], checker).make_run_configs(run_seeds)
-    )
-
-
-def _get_file_overrides(composed: ComposedConfig, origin: ExperimentSource) -> list[str]:
-    """Return the overrides of all arms in an experiment file.
-
-    Raises:
-        InvalidConfig: They are no overrides, or set a key that the file sets elsewhere.
-    """
-    try:
-        return experiment_validation.validate_common_overrides(composed.raw_config.get("overrides"))
-    except InvalidConfig as error:
-        raise InvalidConfig(f"{origin.format_key_location(error.key_path)}{error}") from error
+    seeds = experiment_validation.select_seeds(point.seeds, base)
+    composer.reject_unused_attention_overrides(point.composed, point.overrides)
+    composer.reject_options_hidden_by_preset(point.composed, point.overrides)
+    arm = check_arm(SINGLE_RUN_NAME, point.composed, point.overrides, seeds[0], checker)
+    return Plan(None, arm.make_run_configs(seeds))
 
 
 def _get_size_overrides(composed: ComposedConfig) -> list[str]:
@@ -540,10 +539,10 @@ def _locate_origin(
     )
 
 
-def _get_experiment_name(composed: ComposedConfig, origin: ExperimentSource) -> Any:
+def _get_experiment_name(point: ComposedPoint) -> Any:
     """Return the experiment's name as spelled in its file, where 2024_05 is no number."""
-    value = composed.raw_config.get("name")
-    return (origin.get_spelling(("name",)) or value) if isinstance(value, int | float) else value
+    value = point.composed.raw_config.get("name")
+    return (point.origin.get_spelling(("name",)) or value) if isinstance(value, int | float) else value
 
 
 def _compose_arms(
@@ -553,7 +552,7 @@ def _compose_arms(
     composer: Composer,
     checker: Checker,
     origin: ExperimentSource,
-    replication: Replication | None = None,
+    error_prefix: str = "",
     rejections: dict[str, InvalidConfig] | None = None,
 ) -> dict[str, Arm]:
     """Compose each arm from these overrides and its own, check it and match its budget.
@@ -587,9 +586,8 @@ def _compose_arms(
             seed = experiment.seeds[0]
             arms[name] = check_arm(name, composed, [*overrides, *arm_lines], seed, checker, target=target)
         except ValueError as error:
-            prefix = replication.error_prefix if replication else ""
             invalid = InvalidConfig(
-                f"{prefix}arm {name}: {error}", locate_invalid_key(str(error), name, arm_lines)
+                f"{error_prefix}arm {name}: {error}", locate_invalid_key(str(error), name, arm_lines)
             )
             if rejections is None:
                 raise invalid from error

@@ -17,7 +17,7 @@ from attnlab.sweep.plan.replications import ladder_plan
 
 @dataclass(frozen=True)
 class Replication:
-    """An experiment on one corpus or at one ladder size.
+    """An experiment on one corpus or at one ladder size, or its own if the name is empty.
 
     `name` is the corpus or the size, `title_suffix` ends the report's title, `ladder` is None for a corpus.
     `overrides` come before those of the command line, `last_overrides` after them; `keys` replace the
@@ -36,8 +36,18 @@ class Replication:
         """Whether it replaces the experiment's size, and with it the overrides of that size."""
         return bool(self.ladder and self.ladder.rungs)
 
-    def make_place(self, group_title: str) -> ReplicationContext:
-        """Return the replication as the report stores it; `group_title` names the combined report."""
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the experiment at its own corpus and size, and no replication."""
+        return not self.name
+
+    def make_place(self, group_title: str) -> ReplicationContext | None:
+        """Return the replication as the report stores it, None for the experiment's own.
+
+        `group_title` names the combined report.
+        """
+        if self.is_own:
+            return None
         return ReplicationContext(
             kind="rung" if self.ladder else "corpus",
             name=self.name,
@@ -50,7 +60,7 @@ class Replication:
     def error_prefix(self) -> str:
         """The start of an error message about an arm."""
         if self.ladder is None:
-            return f"data={self.name}: "
+            return "" if self.is_own else f"data={self.name}: "
         return f"{self.ladder.step_name} {self.name} of ladder {self.ladder.name}: "
 
     @property
@@ -65,10 +75,13 @@ class Replication:
         return rates.rung if rates and rates.rung != self.name else None
 
 
+OWN_REPLICATION = Replication("", "")  # the corpus and size that the experiment itself names
+
+
 def plan_replications(
     base: Mapping[str, Any], point: Sequence[str], declared: Sequence[Any] | None
-) -> list[Replication | None]:
-    """Return the replications of a composed command; None stands for the config's own corpus and size.
+) -> list[Replication]:
+    """Return the replications of a composed command, or just `OWN_REPLICATION`.
 
     The first corpus that the experiment file declares has the experiment's own report, whichever corpora the
     command selects.
@@ -76,7 +89,7 @@ def plan_replications(
     line_by_key = index_by_key(point)
     corpora = base.get("corpora")
     if "arms" not in base:
-        return [None]
+        return [OWN_REPLICATION]
     if base.get("ladder") is not None:
         ladder = ladder_plan.parse_ladder(base["ladder"], line_by_key)
         base = {**base, "ladder_arms": None} if "arms" in line_by_key else base
@@ -92,7 +105,7 @@ def plan_replications(
             for name in ladder.names
         ]
     if not corpora or "data" in line_by_key:  # the command names its own data
-        return [None]
+        return [OWN_REPLICATION]
     if not isinstance(corpora, list) or len(set(map(str, corpora))) < len(corpora):
         raise InvalidConfig(
             f"corpora={corpora}: list options of the group data, each once, as in [pydocs, code]",

@@ -18,7 +18,7 @@ def link_trunks(plans: Sequence["Plan"]) -> list["Plan"]:
     linked = {id(plan): plan for plan in plans}
     groups: dict[str, list[Plan]] = {}
     for plan in plans:
-        if plan.replication and plan.replication.ladder and plan.replication.ladder.budgets:
+        if plan.replication.ladder and plan.replication.ladder.budgets:
             groups.setdefault(plan.group_title, []).append(plan)
     for group in groups.values():
         smaller: dict[tuple[str, int], RunConfig] = {}
@@ -36,6 +36,5 @@ def link_trunks(plans: Sequence["Plan"]) -> list["Plan"]:
 
 
 def _get_budget(plan: "Plan") -> float:
-    assert plan.replication is not None
     assert plan.replication.ladder is not None
     return plan.replication.ladder.budgets[plan.replication.name]
