@@ -12,14 +12,16 @@ from typing import Any
 
 from attnlab.errors import NO_SPACE
 
+# Modules whose source is part of run ids import these names from here.
+from attnlab.store.file_names import CHECKPOINT_NAMES as CHECKPOINT_NAMES
+from attnlab.store.file_names import TRUNK_CHECKPOINT as TRUNK_CHECKPOINT
+
 _SPECIAL_FILES = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
-CHECKPOINT_NAMES = ("last.ckpt", "previous.ckpt")  # of an unfinished run, newest first
-TRUNK_CHECKPOINT = "trunk.ckpt"  # the last state that a run shares with runs of larger budgets
 
 # Folder -> check before a file in it is replaced, set by the lease holder (`store.lease`). It receives the
 # temporary file, and ends the process if another process has taken over the folder.

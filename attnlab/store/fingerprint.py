@@ -38,7 +38,7 @@ OBSERVER_MODULES = tuple(
     for name in (
         "errors", "config", "stats", "report", "sweep", "cli", "testing",
         "store.atomic_files", "store.config_groups", "store.disk_cache", "store.experiment_files",
-        "store.experiment_schema", "store.fingerprint", "store.guards", "store.lease",
+        "store.experiment_schema", "store.file_names", "store.fingerprint", "store.guards", "store.lease",
         "store.remote", "store.remote_files", "store.remote_lease", "store.run_directories",
         "store.run_schema", "store.socket_names", "store.source_digests",
         "training.callbacks", "training.estimates", "training.final_metrics", "training.loggers",

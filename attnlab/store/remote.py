@@ -1,7 +1,7 @@
 """A store in a bucket, mirrored in a local folder that everything else reads and writes.
 
-`paths.runs=s3://bucket/prefix` stands for the folder `remote/` in paths.cache, one folder per URL. Results
-and the files that reports plot are copied from the bucket; weights and checkpoints only when a process needs
+`paths.runs=s3://bucket/prefix` stands for the folder `remote/` in paths.cache, one folder per URL. Results,
+curves, maps and vocabularies are copied from the bucket; weights and checkpoints only when a process needs
 them. Files of a run are uploaded under its lease (`store.lease`), run.json last, so a result is visible only
 with its files. Each folder of the mirror has an index of the versions that both sides have.
 
@@ -21,28 +21,29 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.errors import InvalidConfig
-from attnlab.store.atomic_files import (
+from attnlab.store.atomic_files import read_json_object, replace_atomically, write_json
+from attnlab.store.file_names import (
     CHECKPOINT_NAMES,
+    CURVES_FILE,
+    MAPS_FILE,
+    MARK_FILE,
+    PREREGISTRATION_LOG,
+    RUN_ID_PATTERN,
+    STORE_KIND,
     TRUNK_CHECKPOINT,
-    read_json_object,
-    replace_atomically,
-    write_json,
+    VOCABULARY_FILE,
+    WEIGHTS_FILE,
+    WORK_FOLDER,
 )
 from attnlab.store.remote_files import RemoteFiles, RemoteObject, is_url
 from attnlab.store.remote_lease import LEASE_FOLDER, RemoteLease, read_newest_generation
 
 MIRROR_FILE = ".mirror.json"  # in a mirror: its URL and id
 INDEX_FILE = ".index.json"  # file name -> version in the bucket, and time and size of the local file
-MARK_FILE = ".attnlab"
-STORE_KIND = "a store of attnlab's runs"
-WORK_FOLDER = "work"  # attnlab/sweep/execute/work_folder.py
-PREREGISTRATION_LOG = "declarations.jsonl"  # attnlab/store/guards/preregistrations.py
-RUN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")
-WEIGHTS_FILE = "model.safetensors"
 REFRESH_SECONDS = 3.0  # between two listings of the bucket while a worker searches for runs
-_PLOTTED_FILES = ("curves.parquet", "attention.npz", "vocabulary.json")
+_MIRRORED_FILES = (CURVES_FILE, MAPS_FILE, VOCABULARY_FILE)  # copied with each result; weights only on demand
 _CHECKPOINTS = (CHECKPOINT_NAMES[0], TRUNK_CHECKPOINT)
-_UPLOADED_FILES = ("spec.json", "log.txt", WEIGHTS_FILE, *_PLOTTED_FILES, *_CHECKPOINTS)  # before run.json
+_UPLOADED_FILES = ("spec.json", "log.txt", WEIGHTS_FILE, *_MIRRORED_FILES, *_CHECKPOINTS)  # before run.json
 
 Index = dict[str, list[Any]]
 
@@ -166,7 +167,7 @@ class Mirror:
         return held is not None and abs(time.time() - held[3]) < stale_seconds
 
     def refresh(self, seconds: float = 0.0) -> None:
-        """List the bucket and copy new results, their plotted files, and the files that workers share."""
+        """List the bucket and copy new results, their mirrored files, and the files that workers share."""
         if time.monotonic() - self._listed_at < seconds:
             return
         # read first: another process of this host may upload a file after the listing
@@ -188,7 +189,7 @@ class Mirror:
         self._note_leases(leases)
         for id, run_objects in by_run.items():
             folder = self.root / id
-            names = [*_PLOTTED_FILES, "run.json"] if "run.json" in run_objects else []
+            names = [*_MIRRORED_FILES, "run.json"] if "run.json" in run_objects else []
             names += [] if (folder / "spec.json").exists() else ["spec.json"]
             self._update(folder, names, run_objects, indexes.get(folder, {}))
         self._update(self.root, shared, shared, indexes[self.root])
@@ -259,7 +260,7 @@ class Mirror:
         index = _read_index(folder)
         if "spec.json" in objects and objects["spec.json"].version != index.get("spec.json", [None])[0]:
             self._adopt_batch_split(folder)
-        names = [*_PLOTTED_FILES, CHECKPOINT_NAMES[0], "run.json"]
+        names = [*_MIRRORED_FILES, CHECKPOINT_NAMES[0], "run.json"]
         self._update(folder, names, objects, index)
         spec = read_json_object(folder / "spec.json")
         if trunk := (spec.get("use") or {}).get("trunk"):

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnlab.errors import escape_unprintable
-from attnlab.store import run_directories
+from attnlab.store import file_names, run_directories
 from attnlab.store.experiment_schema import Experiment
-from attnlab.store.guards import digests, ownership, preregistrations, run_references
+from attnlab.store.guards import digests, preregistrations, run_references
 from attnlab.store.guards.preregistrations import Preregistration
 from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute import repair
@@ -75,7 +75,7 @@ def preregister_plan(plan: Plan, root: Path, command_line: Sequence[str]) -> Pre
     if broken := preregistrations.read_log(root).broken_lines:
         lines = ", ".join(map(str, broken))
         print(
-            f"{root / ownership.PREREGISTRATION_LOG}: invalid lines ignored: {lines}",
+            f"{root / file_names.PREREGISTRATION_LOG}: invalid lines ignored: {lines}",
             file=sys.stderr,
             flush=True,
         )

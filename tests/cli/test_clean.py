@@ -16,7 +16,7 @@ from attnlab.cli.commands import parse_verb_line
 from attnlab.cli.main import main
 from attnlab.cli.verbs import clean
 from attnlab.errors import InvalidConfig
-from attnlab.store import fingerprint
+from attnlab.store import file_names, fingerprint
 from attnlab.store.guards import ownership, run_references
 from attnlab.store.run_schema import RunConfig, Use
 
@@ -64,7 +64,7 @@ def write_report(folder, *ids, text=None):
 
 
 def list_run_ids(root):
-    return {path.name for path in root.iterdir() if ownership.RUN_ID_PATTERN.fullmatch(path.name)}
+    return {path.name for path in root.iterdir() if file_names.RUN_ID_PATTERN.fullmatch(path.name)}
 
 
 def read_tree(folder):

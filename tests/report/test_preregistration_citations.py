@@ -14,7 +14,8 @@ from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.verdicts.results import SweepContext
-from attnlab.store.guards import ownership, preregistrations
+from attnlab.store import file_names
+from attnlab.store.guards import preregistrations
 
 WORLD = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2])
 
@@ -44,7 +45,7 @@ def build_from_context(tmp_path: Path) -> Any:
 def test_report_has_the_log_entry_to_the_last_digit(tmp_path: Path, build_from_context: Any) -> None:
     claim = {"says": "no worse", "arm": "gqa", "is": "below", "threshold": 1 / 3}
     report = build_from_context(preregister_context(tmp_path, claims=[claim]))
-    line = json.loads((tmp_path / ownership.PREREGISTRATION_LOG).read_text().splitlines()[0])
+    line = json.loads((tmp_path / file_names.PREREGISTRATION_LOG).read_text().splitlines()[0])
     assert json.loads(json.dumps(report.to_dict()["preregistration"])) == line
     assert line["content"]["claims"][0]["threshold"] == 1 / 3
     assert Report.model_validate(report.to_dict()) == report

@@ -22,7 +22,7 @@ from attnlab.report.report_builder import build_report
 from attnlab.report.schema import REPORT_VERSION, Report, load_report
 from attnlab.report.tables import map_archive
 from attnlab.report.verdicts.results import read_run
-from attnlab.store import run_directories
+from attnlab.store import file_names, run_directories
 from attnlab.store.guards import digests
 
 REFERENCE = Path(__file__).parents[2] / "reports" / "reference"
@@ -251,7 +251,7 @@ def test_broken_run_file_costs_only_its_content(
     world = World(seeds=[0, 1, 2])
     intact_runs = write_runs(tmp_path, world)
     folder = tmp_path / intact_runs[4].id
-    for file_name in (digests.WEIGHTS_FILE, digests.VOCABULARY_FILE):  # by a report
+    for file_name in (file_names.WEIGHTS_FILE, file_names.VOCABULARY_FILE):  # by a report
         (folder / file_name).write_bytes(bytes(99))
     record = run_directories.load_run_result(folder)
     assert record is not None
@@ -262,8 +262,8 @@ def test_broken_run_file_costs_only_its_content(
     spoil_file(folder / name)
     runs = [read_run(tmp_path / run.id, run.arm, run.seed) for run in intact_runs]
     assert [run.arm for run in runs if run.broken_files] == [intact_runs[4].arm]
-    assert (runs[4].curves is None) == (name == digests.CURVES_FILE)
-    assert (runs[4].maps is None) == (name == digests.MAPS_FILE)
+    assert (runs[4].curves is None) == (name == file_names.CURVES_FILE)
+    assert (runs[4].maps is None) == (name == file_names.MAPS_FILE)
     before, report = (
         build_report(build_context(world), some, None, build_provenance()) for some in (intact_runs, runs)
     )
@@ -272,7 +272,7 @@ def test_broken_run_file_costs_only_its_content(
     assert "again" in warning
     assert report.effects == before.effects
     assert report.verdict.claims == before.verdict.claims
-    assert len(report.curves.lines) == len(before.curves.lines) - (name == digests.CURVES_FILE)
+    assert len(report.curves.lines) == len(before.curves.lines) - (name == file_names.CURVES_FILE)
     page = write_report(tmp_path / "report", report, runs).read_text("utf-8")
     first = page[: page.index('class="claims"')]
     assert f"{name} is" in first
@@ -283,13 +283,13 @@ def test_broken_files_without_digests_cost_no_page(tmp_path: Path) -> None:
     world = World(seeds=[0, 1])
     intact_runs = write_runs(tmp_path, world)
     flip, short = (tmp_path / intact_runs[i].id for i in (0, 1))
-    content = (flip / digests.MAPS_FILE).read_bytes()
-    (flip / digests.MAPS_FILE).write_bytes(content[:999] + bytes(900) + content[1899:])
-    truncate_file(short / digests.CURVES_FILE)
+    content = (flip / file_names.MAPS_FILE).read_bytes()
+    (flip / file_names.MAPS_FILE).write_bytes(content[:999] + bytes(900) + content[1899:])
+    truncate_file(short / file_names.CURVES_FILE)
     runs = [read_run(tmp_path / run.id, run.arm, run.seed) for run in intact_runs]
     assert [dict(run.broken_files) for run in runs[:3]] == [
-        {digests.MAPS_FILE: "cannot be read"},
-        {digests.CURVES_FILE: "cannot be read"},
+        {file_names.MAPS_FILE: "cannot be read"},
+        {file_names.CURVES_FILE: "cannot be read"},
         {},
     ]
     warnings = build_report(build_context(world), runs, None, build_provenance()).verdict.run_warnings

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from attnlab.errors import InvalidConfig
-from attnlab.store import run_directories
+from attnlab.store import file_names, run_directories
 from attnlab.store.guards import digests
 from attnlab.store.run_schema import RunResult
 
@@ -54,14 +54,14 @@ def test_a_missing_truncated_or_changed_file_is_reported(run_folder, name, damag
 
 
 def test_large_files_are_skipped_above_a_limit(run_folder):
-    flip_bit(run_folder / digests.WEIGHTS_FILE)
+    flip_bit(run_folder / file_names.WEIGHTS_FILE)
     assert (
         digests.find_broken_files(run_folder, run_directories.load_run_result(run_folder), max_bytes=5) == {}
     )
-    delete_file(run_folder / digests.WEIGHTS_FILE)
+    delete_file(run_folder / file_names.WEIGHTS_FILE)
     assert list(
         digests.find_broken_files(run_folder, run_directories.load_run_result(run_folder), max_bytes=5)
-    ) == [digests.WEIGHTS_FILE]
+    ) == [file_names.WEIGHTS_FILE]
 
 
 @pytest.mark.parametrize(
@@ -90,18 +90,18 @@ def test_layout_of_json_does_not_break_the_seal(run_folder):
 
 def test_rewriting_a_result_seals_it_and_keeps_the_file_digests(run_folder):
     result = run_directories.load_run_result(run_folder)
-    flip_bit(run_folder / digests.WEIGHTS_FILE)
+    flip_bit(run_folder / file_names.WEIGHTS_FILE)
     run_directories.write_run_result(run_folder, result.model_copy(update={"metrics": {"val/loss": 1.25}}))
     again = run_directories.load_run_result(run_folder)
     assert again.metrics == {"val/loss": 1.25}
-    assert list(digests.find_broken_files(run_folder, again)) == [digests.WEIGHTS_FILE]
+    assert list(digests.find_broken_files(run_folder, again)) == [file_names.WEIGHTS_FILE]
 
 
 def test_a_result_without_digests_is_accepted(run_folder):
     content = json.loads((run_folder / "run.json").read_text())
     old = {key: value for key, value in content.items() if key not in ("files", "seal")}
     (run_folder / "run.json").write_text(json.dumps({**old, "metrics": {"val/loss": 1.0}}))
-    flip_bit(run_folder / digests.WEIGHTS_FILE)
+    flip_bit(run_folder / file_names.WEIGHTS_FILE)
     assert run_directories.is_done(run_folder)
     assert digests.find_broken_files(run_folder, run_directories.load_run_result(run_folder)) == {}
 

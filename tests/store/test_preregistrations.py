@@ -13,8 +13,9 @@ import pytest
 from disks import disk, fill  # noqa: F401 - fixtures
 
 from attnlab.errors import InvalidConfig
+from attnlab.store import file_names
 from attnlab.store.experiment_schema import Experiment
-from attnlab.store.guards import ownership, preregistrations
+from attnlab.store.guards import preregistrations
 from attnlab.store.guards.preregistered_terms import describe_changes, extract_terms
 
 ARMS = ("mha", "gqa", "mqa")
@@ -47,7 +48,7 @@ def write_results(root, *names, status="done"):
 
 
 def read_log_bytes(root):
-    return (root / ownership.PREREGISTRATION_LOG).read_bytes()
+    return (root / file_names.PREREGISTRATION_LOG).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_results_stay_known_after_their_runs_are_removed_or_retrained(tmp_path):
 
 def test_truncated_foreign_and_edited_lines_are_skipped_and_kept(tmp_path):
     first = preregister_arms(tmp_path)
-    path, before = tmp_path / ownership.PREREGISTRATION_LOG, read_log_bytes(tmp_path)
+    path, before = tmp_path / file_names.PREREGISTRATION_LOG, read_log_bytes(tmp_path)
     edited = before.split(b"\n")[0].replace(b'"margin": 0.03', b'"margin": 0.04')
     damaged_log = before + b"\0\0\n[1]\n7\n\xff\n{}\n" + edited + b'\n{"hash": "cut sho'
     path.write_bytes(damaged_log)
@@ -248,7 +249,7 @@ def test_a_full_disk_is_one_line_and_the_log_stays(disk, fill):  # noqa: F811
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "read-only"])
 def test_an_unwritable_log_is_rejected_first(tmp_path, monkeypatch, kind):
-    path = tmp_path / ownership.PREREGISTRATION_LOG
+    path = tmp_path / file_names.PREREGISTRATION_LOG
     if kind == "folder":
         path.mkdir()
     elif kind == "pipe":

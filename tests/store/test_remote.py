@@ -11,7 +11,7 @@ from filelock import Timeout
 from processes import wait_until
 
 from attnlab.errors import InvalidConfig
-from attnlab.store import lease, remote, run_directories
+from attnlab.store import file_names, lease, remote, run_directories
 from attnlab.store.guards import digests
 from attnlab.store.lease import hold_lease
 from attnlab.store.remote_files import RemoteFiles
@@ -43,8 +43,8 @@ def write_config(root):
 
 
 def write_result(folder):
-    (folder / digests.WEIGHTS_FILE).write_text("weights")
-    (folder / digests.CURVES_FILE).write_text("curves")
+    (folder / file_names.WEIGHTS_FILE).write_text("weights")
+    (folder / file_names.CURVES_FILE).write_text("curves")
     values = {"status": "done", "seed": 3, "config": {"seed": 3}, "metrics": {"loss": 1.5}}
     result = RunResult(id=ID, files=digests.hash_run_files(folder), **values)
     run_directories.write_run_result(folder, result)
@@ -120,13 +120,13 @@ class TestMirror:
             assert f"{ID}/run.json" not in list_names()
         other, _ = open_mirror("b", writable=False)
         assert run_directories.is_done(other / ID)
-        assert (other / ID / digests.CURVES_FILE).read_text() == "curves"
-        assert not (other / ID / digests.WEIGHTS_FILE).exists()
+        assert (other / ID / file_names.CURVES_FILE).read_text() == "curves"
+        assert not (other / ID / file_names.WEIGHTS_FILE).exists()
         result = run_directories.load_run_result(other / ID)
         assert digests.find_broken_files(other / ID, result, max_bytes=100) == {}
-        assert not (other / ID / digests.WEIGHTS_FILE).exists(), "observers download no weights"
+        assert not (other / ID / file_names.WEIGHTS_FILE).exists(), "observers download no weights"
         assert digests.find_broken_files(other / ID, result) == {}
-        assert (other / ID / digests.WEIGHTS_FILE).read_text() == "weights"
+        assert (other / ID / file_names.WEIGHTS_FILE).read_text() == "weights"
 
     def test_crash_before_the_result_is_uploaded_leaves_none(self, open_mirror, monkeypatch):
         root, _ = open_mirror("a")
@@ -141,7 +141,7 @@ class TestMirror:
         monkeypatch.setattr(RemoteFiles, "upload", fail_at_result)
         with pytest.raises(ConnectionError), hold_lease(folder):
             write_result(folder)
-        assert f"{ID}/{digests.WEIGHTS_FILE}" in list_names()
+        assert f"{ID}/{file_names.WEIGHTS_FILE}" in list_names()
         other, _ = open_mirror("b")
         assert run_directories.load_run_result(other / ID) is None
         monkeypatch.setattr(RemoteFiles, "upload", upload)
@@ -272,4 +272,4 @@ def test_index_is_valid_json(open_mirror):
     with hold_lease(folder):
         write_result(folder)
     index = json.loads((folder / remote.INDEX_FILE).read_text())
-    assert {"run.json", "spec.json", digests.WEIGHTS_FILE, digests.CURVES_FILE} <= index.keys()
+    assert {"run.json", "spec.json", file_names.WEIGHTS_FILE, file_names.CURVES_FILE} <= index.keys()

@@ -5,7 +5,7 @@ import json
 import pytest
 from filelock import FileLock
 
-from attnlab.store import run_directories
+from attnlab.store import file_names, run_directories
 from attnlab.store.guards import digests
 from attnlab.sweep.status.states import load_run_state
 
@@ -46,7 +46,7 @@ def test_run_state_follows_from_the_run_directory_and_its_lock(tmp_path, files, 
 def test_ended_state_is_read_again_only_after_its_files_change(tmp_path, monkeypatch):
     folder, read, reads = tmp_path / "run", run_directories.load_run_result, []
     folder.mkdir()
-    curves = folder / digests.CURVES_FILE
+    curves = folder / file_names.CURVES_FILE
     curves.write_bytes(b"curves")
     ended = make_content(files=digests.hash_run_files(folder))
     (folder / "run.json").write_text(json.dumps(ended))
@@ -63,7 +63,7 @@ def test_ended_state_is_read_again_only_after_its_files_change(tmp_path, monkeyp
     assert load_counted() == ("done  val/loss 1.5000", True)
     curves.write_bytes(b"shorter")
     assert load_counted() == (
-        f"to train  {digests.CURVES_FILE} is truncated or was changed after the run wrote it",
+        f"to train  {file_names.CURVES_FILE} is truncated or was changed after the run wrote it",
         True,
     )
     (folder / "run.json").unlink()

@@ -15,8 +15,8 @@ from attnlab.cli.verbs import compare
 from attnlab.errors import InvalidConfig
 from attnlab.report.pages import report_files
 from attnlab.report.schema import load_report
-from attnlab.store import fingerprint, run_directories
-from attnlab.store.guards import ownership, preregistrations
+from attnlab.store import file_names, fingerprint, run_directories
+from attnlab.store.guards import preregistrations
 from attnlab.store.run_schema import RunResult
 from attnlab.sweep import engine, reporting
 from attnlab.sweep.plan.plan import Plan
@@ -142,7 +142,7 @@ def test_compare_stays_confirmatory_with_more_seeds_but_not_with_another_margin(
         assert not report.verdict.exploratory
         assert report.experiment.looks == "anytime"
     [entry] = preregistrations.list_preregistrations(tmp_path / "runs")
-    log = (tmp_path / "runs" / ownership.PREREGISTRATION_LOG).read_text().splitlines()
+    log = (tmp_path / "runs" / file_names.PREREGISTRATION_LOG).read_text().splitlines()
     assert report.preregistration == entry
     assert report.preregistration.to_dict() == json.loads(log[0])
     assert not [run.id for run in report.runs if run.id in log[0]], "`clean` would keep these runs"
@@ -193,7 +193,7 @@ def test_deviations_and_broken_log_lines_are_printed_before_training(
     plan_own_experiment, report_plan, tmp_path, capsys
 ):
     report_plan(plan_own_experiment())
-    with (tmp_path / "runs" / ownership.PREREGISTRATION_LOG).open("a") as file:
+    with (tmp_path / "runs" / file_names.PREREGISTRATION_LOG).open("a") as file:
         file.write("{\n")
     capsys.readouterr()
     reporting.preregister_plan(plan_own_experiment(edited=True), tmp_path / "runs", [])
@@ -247,7 +247,7 @@ def sweep(plan_own_experiment, monkeypatch, tmp_path):
 
     Returns it with the list of its steps, each with the length of the preregistration log at that time.
     """
-    log, order = tmp_path / "runs" / ownership.PREREGISTRATION_LOG, []
+    log, order = tmp_path / "runs" / file_names.PREREGISTRATION_LOG, []
 
     def record_call(name, answer=None):
         def call(*_, **__):
@@ -322,7 +322,7 @@ def test_compute_calibration_is_trained_before_preregistration_and_comparison(
 
 def test_unwritable_log_prevents_the_sweep(sweep, tmp_path):
     command, order = sweep
-    (tmp_path / "runs" / ownership.PREREGISTRATION_LOG).mkdir(parents=True)
+    (tmp_path / "runs" / file_names.PREREGISTRATION_LOG).mkdir(parents=True)
     with pytest.raises(InvalidConfig, match="the preregistration cannot be written"):
         command.run()
     assert not order
@@ -335,7 +335,7 @@ def test_command_without_an_experiment_preregisters_nothing(sweep, plan_toy, mon
     monkeypatch.setattr(engine._Sweep, "build_plans", lambda _self: plans)
     command.run()
     assert order == [("tuned", 0), ("trained", 0)]
-    assert not (tmp_path / "runs" / ownership.PREREGISTRATION_LOG).exists()
+    assert not (tmp_path / "runs" / file_names.PREREGISTRATION_LOG).exists()
 
 
 @pytest.mark.rare
@@ -367,7 +367,7 @@ def test_report_of_a_comparison_cites_its_preregistration(attnlab):
 
 @pytest.mark.rare
 def test_unwritable_log_is_a_one_line_error_with_status_2(attnlab):
-    (attnlab.folder / "runs" / ownership.PREREGISTRATION_LOG).mkdir(parents=True)
+    (attnlab.folder / "runs" / file_names.PREREGISTRATION_LOG).mkdir(parents=True)
     status, _, err = attnlab("+experiment=heads")
     assert status == 2
     assert err.startswith("attnlab: runs/declarations.jsonl: ")

@@ -6,14 +6,14 @@ import shutil
 import pytest
 
 from attnlab.errors import InvalidConfig
-from attnlab.store import run_directories
+from attnlab.store import file_names, run_directories
 from attnlab.store.guards import digests
 from attnlab.sweep import reporting
 from attnlab.sweep.arm_timing import measure_arm_times
 from attnlab.sweep.execute import submission, worker
 from attnlab.sweep.status.states import load_run_state, load_run_states
 
-WEIGHTS, CURVES, MAPS = digests.WEIGHTS_FILE, digests.CURVES_FILE, digests.MAPS_FILE
+WEIGHTS, CURVES, MAPS = file_names.WEIGHTS_FILE, file_names.CURVES_FILE, file_names.MAPS_FILE
 
 
 @pytest.fixture

@@ -7,20 +7,20 @@ that, and of the effect of broken files, before anything else.
 from typing import Any
 
 from attnlab.report.verdicts.results import Run, SweepResults
-from attnlab.store.guards import digests
+from attnlab.store import file_names
 from attnlab.store.run_schema import RunResult
 
 RESULT_PACKAGES = ("torch", "pytorch-lightning")  # other versions may train a different model
 RERUN_REMEDY = "run the sweep command again to restore it"
 RETRY_REMEDY = "run the sweep command with sweep.retry_failed=true to train it again"
 BROKEN_FILE_EFFECTS = {  # file -> effect on the page, remedy
-    digests.CURVES_FILE: ("its curve is missing from this report", RERUN_REMEDY),
-    digests.MAPS_FILE: ("its attention maps are missing from this report", RERUN_REMEDY),
-    digests.WEIGHTS_FILE: (
+    file_names.CURVES_FILE: ("its curve is missing from this report", RERUN_REMEDY),
+    file_names.MAPS_FILE: ("its attention maps are missing from this report", RERUN_REMEDY),
+    file_names.WEIGHTS_FILE: (
         "its numbers are valid, but no run can start from it",
         RETRY_REMEDY,
     ),
-    digests.VOCABULARY_FILE: (
+    file_names.VOCABULARY_FILE: (
         "its numbers are valid, but generate and inspect reject it",
         RETRY_REMEDY,
     ),

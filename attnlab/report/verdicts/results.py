@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import CalibrationResult, ReplicationContext, SeedPair, TimingResult, TuningResult
+from attnlab.store import file_names
 from attnlab.store import run_directories as store
 from attnlab.store.atomic_files import parse_json
 from attnlab.store.experiment_schema import Experiment, SweptGrid
@@ -91,8 +92,8 @@ def read_run(folder: Path, arm: str, seed: int, axes: Mapping[str, str] | None =
             broken_files[name] = "cannot be read"
             return None
 
-    curves = read_file(digests.CURVES_FILE, pq.read_table)
-    maps = read_file(digests.MAPS_FILE, read_arrays)
+    curves = read_file(file_names.CURVES_FILE, pq.read_table)
+    maps = read_file(file_names.MAPS_FILE, read_arrays)
     return Run(
         arm,
         seed,

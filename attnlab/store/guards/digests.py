@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.store import remote
+from attnlab.store.file_names import CURVES_FILE, MAPS_FILE
+
+# Modules whose source is part of run ids import these names from here.
+from attnlab.store.file_names import VOCABULARY_FILE as VOCABULARY_FILE
+from attnlab.store.file_names import WEIGHTS_FILE as WEIGHTS_FILE
 from attnlab.store.run_schema import RunResult
 
-WEIGHTS_FILE = remote.WEIGHTS_FILE
-CURVES_FILE = "curves.parquet"
-MAPS_FILE = "attention.npz"
-VOCABULARY_FILE = "vocabulary.json"
 RUN_FILES = (WEIGHTS_FILE, CURVES_FILE, MAPS_FILE, VOCABULARY_FILE)
 PLOTTED_FILES = (CURVES_FILE, MAPS_FILE)  # shown in reports; both are small
 _encode_json = json.JSONEncoder(sort_keys=True).encode

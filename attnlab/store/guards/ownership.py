@@ -18,21 +18,25 @@ from filelock import FileLock, Timeout
 
 from attnlab.errors import InvalidConfig
 from attnlab.store import fingerprint, remote, run_directories
-from attnlab.store.atomic_files import CHECKPOINT_NAMES, TRUNK_CHECKPOINT, read_json_object, write_json
+from attnlab.store.atomic_files import read_json_object, write_json
+from attnlab.store.file_names import (
+    CHECKPOINT_NAMES,
+    MARK_FILE,
+    PREREGISTRATION_LOG,
+    REFERENCES_FOLDER,
+    RUN_ID_PATTERN,
+    STORE_KIND,
+    TRUNK_CHECKPOINT,
+    WORK_FOLDER,
+)
 from attnlab.store.guards.digests import RUN_FILES
 from attnlab.store.lease import hold_lease, is_held_on_other_host
 from attnlab.store.run_schema import RunConfig
 
-MARK_FILE = remote.MARK_FILE
 LOCK_FILE = ".attnlab.lock"
-STORE_KIND = remote.STORE_KIND
 REMOVAL_FOLDER = ".removing"  # holds runs while they are removed
-REFERENCES_FOLDER = "users"  # attnlab/store/guards/run_references.py
-PREREGISTRATION_LOG = remote.PREREGISTRATION_LOG
 # Folders that a sweep creates in its store.
-WORK_FOLDER = remote.WORK_FOLDER
 SWEEP_FOLDERS = ("timing", "wandb", "mlflow", "slurm", "ray", REFERENCES_FOLDER, WORK_FOLDER)
-RUN_ID_PATTERN = remote.RUN_ID_PATTERN
 
 # Files that a run writes into its folder.
 RUN_FILE_NAMES = (

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from attnlab.errors import InvalidConfig
-from attnlab.store import fingerprint, run_directories
+from attnlab.store import file_names, fingerprint, run_directories
 from attnlab.store.atomic_files import append_line, describe_special_file, parse_json, read_json
 from attnlab.store.experiment_schema import Experiment
 from attnlab.store.guards import ownership
@@ -174,7 +174,7 @@ def require_writable_log(root: Path) -> None:
     Raises:
         InvalidConfig: The log cannot be written.
     """
-    path = root / ownership.PREREGISTRATION_LOG
+    path = root / file_names.PREREGISTRATION_LOG
     with _convert_log_errors(path):
         if path.exists():
             with path.open("ab"):
@@ -193,7 +193,7 @@ def read_log(root: Path) -> PreregistrationLog:
         OSError: The log exists and cannot be read.
     """
     log = PreregistrationLog()
-    path = root / ownership.PREREGISTRATION_LOG
+    path = root / file_names.PREREGISTRATION_LOG
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     for number, line in enumerate(lines, 1):
         try:
@@ -266,7 +266,7 @@ def _append_new_runs(
             runs=new_runs,
             known_pairs=known_pairs,
         )
-        append_line(root / ownership.PREREGISTRATION_LOG, _format_line(entry))
+        append_line(root / file_names.PREREGISTRATION_LOG, _format_line(entry))
 
 
 def _flatten_run_ids(run_ids: RunIds) -> set[tuple[str, int, str]]:
@@ -297,7 +297,7 @@ def _is_finished(folder: Path) -> bool:
 @contextmanager
 def _lock_log(root: Path) -> Iterator[Path]:
     """Lock the store and yield the path of its log."""
-    path = root / ownership.PREREGISTRATION_LOG
+    path = root / file_names.PREREGISTRATION_LOG
     with _convert_log_errors(path):
         ownership.mark_store(root)
         with ownership.lock_store(root):

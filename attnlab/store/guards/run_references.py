@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from attnlab.store import fingerprint
+from attnlab.store import file_names, fingerprint
 from attnlab.store.atomic_files import read_json, write_json
 from attnlab.store.guards import ownership
 from attnlab.store.lease import HOST
@@ -90,7 +90,7 @@ def write_references(
     Waits while runs are being removed, so the caller then sees which of them still exist.
     """
     ownership.mark_store(root)
-    folder = root / ownership.REFERENCES_FOLDER
+    folder = root / file_names.REFERENCES_FOLDER
     folder.mkdir(exist_ok=True)
     paths = [folder / _make_file_name(reference) for reference in references]
     with ownership.lock_store(root):
@@ -128,7 +128,7 @@ def load_references(root: Path) -> tuple[dict[Path, RunReference], list[Path]]:
     """Return the references of a store, and the files that cannot be parsed as one."""
     references = dict[Path, RunReference]()
     broken = list[Path]()
-    for path in sorted((root / ownership.REFERENCES_FOLDER).glob("[!.]*.json")):
+    for path in sorted((root / file_names.REFERENCES_FOLDER).glob("[!.]*.json")):
         reference = _read_reference(path)
         if reference is None:
             broken.append(path)

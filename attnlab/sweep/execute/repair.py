@@ -8,7 +8,7 @@ to save space, so a run is trained again for its weights only if they are needed
 from collections.abc import Iterable
 from pathlib import Path
 
-from attnlab.store import run_directories
+from attnlab.store import file_names, run_directories
 from attnlab.store.guards import digests
 from attnlab.store.run_schema import RunConfig, RunResult
 
@@ -36,7 +36,9 @@ def explain_unusable_weights(folder: Path) -> str:
     """Explain why a finished run's weights are missing or broken; empty if they are usable."""
     record = run_directories.load_run_result(folder)
     faults = (
-        digests.find_broken_files(folder, record, [digests.WEIGHTS_FILE]) if record and record.is_done else {}
+        digests.find_broken_files(folder, record, [file_names.WEIGHTS_FILE])
+        if record and record.is_done
+        else {}
     )
     return " ".join(f"{folder / name} {fault}" for name, fault in faults.items())
 

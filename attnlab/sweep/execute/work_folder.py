@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from attnlab.errors import InvalidConfig
-from attnlab.store import fingerprint, lease, remote
+from attnlab.store import file_names, fingerprint, lease, remote
 from attnlab.store.atomic_files import read_json, replace_atomically, write_json
 from attnlab.store.guards import ownership
 from attnlab.store.run_schema import FrozenModel
@@ -140,7 +140,7 @@ class WorkFolder:
 
     @property
     def path(self) -> Path:
-        return self.root / ownership.WORK_FOLDER / f"{_make_file_name(self.plan.title)}~{self.plan.digest}"
+        return self.root / file_names.WORK_FOLDER / f"{_make_file_name(self.plan.title)}~{self.plan.digest}"
 
     @property
     def plan_file(self) -> Path:
@@ -250,7 +250,7 @@ def compute_results_digest(plans: Sequence[Plan], root: Path) -> str:
 
 def _load_plans(root: Path, title: str) -> Iterator[tuple[Path, WorkPlan]]:
     name = _make_file_name(title)
-    for file in sorted((root / ownership.WORK_FOLDER).glob("[!.]*.json")):
+    for file in sorted((root / file_names.WORK_FOLDER).glob("[!.]*.json")):
         if file.name.startswith(f"{name}~") and (plan := _load_plan(file)) and plan.title == title:
             yield file, plan
 

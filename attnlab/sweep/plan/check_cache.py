@@ -21,8 +21,8 @@ from typing import Any, get_args
 
 import attnlab
 from attnlab.store import disk_cache, fingerprint
+from attnlab.store.file_names import VOCABULARY_FILE
 from attnlab.store.guards import inputs
-from attnlab.store.guards.digests import VOCABULARY_FILE
 from attnlab.store.source_digests import hash_sources
 
 MAX_FILES = 2000  # files below the folders that a config names; with more of them nothing is cached

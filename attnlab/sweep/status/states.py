@@ -8,7 +8,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from attnlab.store import run_directories
-from attnlab.store.atomic_files import CHECKPOINT_NAMES
+from attnlab.store.file_names import CHECKPOINT_NAMES
 from attnlab.store.guards import digests
 from attnlab.store.lease import is_held_on_other_host
 from attnlab.store.run_schema import RunConfig, RunResult
