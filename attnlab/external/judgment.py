@@ -16,6 +16,7 @@ from attnlab.external.noise_floor import ALPHA, POWER, require_equal_steps
 from attnlab.external.question import Question
 from attnlab.external.result_files import ExternalRun, digest_runs, shuffle_runs
 from attnlab.report.schema import Verdict
+from attnlab.report.verdicts.evidence_bases import BASES
 
 VERDICTS = {True: Verdict.SUPPORTED, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}
 UNIT_FACTORS = {  # ratio of the medians of both sides -> the likely units
@@ -136,7 +137,7 @@ def describe_judgment(judgment: Judgment, question: Question) -> str:
     outcome = VERDICTS[decision.holds]
     counts = " and ".join(str(len(side)) for side in judgment.values)
     threshold = f"< -{margin:g}" if question.lower_is_better else f"> {margin:g}"
-    kind = "median " if judgment.basis == "ranks" else ""
+    kind = "median " if BASES[judgment.basis].estimates_median else ""
     return (
         f"B vs A: {kind}difference of {question.metric} {estimate}, {interval}, claim {threshold}: {outcome}"
         f"; {counts} runs, {'paired by seed' if judgment.paired else 'unpaired'}"

@@ -297,9 +297,10 @@ class ClaimStatus(FrozenModel):
     """Status of a claim between interim analyses, which determines the runs it needs so far.
 
     `required_seeds` counts the seeds it needs; `is_pending` is true while it waits for an interim analysis.
+    A claim that is not `decided_by_seeds` completes none.
     """
 
-    basis: str
+    decided_by_seeds: bool
     verdict: Verdict
     interim_analyses: InterimAnalyses | None
     completed_analyses: int

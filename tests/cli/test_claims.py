@@ -259,7 +259,6 @@ def test_missing_folder_is_named(tmp_path):
         (below(0.03), False),
         (above(0.0), False),
         (above(0.1, timed=True), False),
-        (above(1.5, compare="ratio", basis="timing"), False),
         (claim(verdict="INCONCLUSIVE"), False),
         (claim(verdict="REFUTED"), False),
         (claim(exploratory=True), False),

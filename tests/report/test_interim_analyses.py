@@ -169,6 +169,9 @@ def test_counted_or_decided_claims_need_no_more_seeds(tmp_path):
     assert [(status.verdict, status.required_seeds, status.is_pending) for status in statuses] == [
         ("SUPPORTED", 3, False), ("SUPPORTED", 3, False), ("INCONCLUSIVE", 4, True),
     ]  # fmt: skip
+    assert [(status.completed_analyses, status.decided_by_seeds) for status in statuses] == [
+        (1, True), (0, False), (1, True),
+    ]  # fmt: skip
     statuses_before = compute_claim_statuses(context, [replace(run, result=None) for run in runs])
     assert [(status.required_seeds, status.is_pending) for status in statuses_before] == [(3, True)] * 3, (
         "they wait for their first look"

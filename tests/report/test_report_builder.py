@@ -310,7 +310,7 @@ def test_timed_claim_is_decided_by_a_bootstrap(tmp_path: Path) -> None:
         "threshold": 1.0,
     }
     result = make_report(tmp_path, World(), claims=[claim]).verdict.claims[0]
-    assert result.basis == "timing"
+    assert (result.basis, result.timed) == ("timing", True)
     assert result.decision.estimate == pytest.approx(1.3 / 1.4)
     assert result.decision.low <= 1.3 / 1.4 <= result.decision.high < 1
 

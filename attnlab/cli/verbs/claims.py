@@ -207,10 +207,7 @@ def list_decided_claims(report: Report) -> ClaimResults:
     return [
         claim
         for claim in report.verdict.claims
-        if claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED)
-        and not claim.exploratory
-        and claim.basis != "timing"
-        and not claim.timed
+        if claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED) and not claim.exploratory and not claim.timed
     ]
 
 

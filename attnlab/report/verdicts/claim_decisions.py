@@ -34,6 +34,11 @@ class ClaimDecision:
     pairs: list[SeedPair]
 
     @property
+    def completed_analyses(self) -> int:
+        """Number of completed interim analyses; 0 if seeds do not decide the claim."""
+        return len(self.analyses) if self.basis.is_paired_by_seed else 0
+
+    @property
     def paired_differences(self) -> list[float]:
         """Paired differences behind the decision, of pairs in which both runs finished."""
         return [pair.value - pair.against for pair in self.pairs]
@@ -82,7 +87,7 @@ def compute_seed_needs(
     counts = [count for count, _ in stats.list_stopping_rules(sweep.experiment.looks, len(sweep.seeds))]
     needs = []
     for claim_decision, is_comparable in zip(collect_claim_decisions(sweep, claims), comparable, strict=True):
-        completed = len(claim_decision.analyses) if claim_decision.basis.is_paired_by_seed else 0
+        completed = claim_decision.completed_analyses
         is_closed = (
             claim_decision.decision.holds is not None
             or (completed > 0 and not claim_decision.decision.n)
@@ -111,8 +116,8 @@ def _build_question(
 
 
 def is_timed(sweep: SweepResults, claim: PreregisteredClaim) -> bool:
-    """Whether a run of the claim's arms declares the metric as a time."""
-    return any(
+    """Whether the metric was timed after training, or a run of the claim's arms declares it as a time."""
+    return claim.metric in sweep.timed_metrics or any(
         get_figure_kind(result, claim.metric) == "time"
         for result in sweep.find_results_with(claim.metric, claim.arms)
     )

@@ -82,7 +82,7 @@ def build_claim_statuses(sweep: SweepResults, budget: BudgetCheck) -> list[Claim
     comparable = [not _find_incomparability(sweep, budget, claim) for claim in claims]
     return [
         ClaimStatus(
-            basis=claim_decision.basis.name,
+            decided_by_seeds=claim_decision.basis.is_paired_by_seed,
             verdict=decide_claim_verdict(
                 claim_decision.decision.holds,
                 n=claim_decision.decision.n,
@@ -90,7 +90,7 @@ def build_claim_statuses(sweep: SweepResults, budget: BudgetCheck) -> list[Claim
                 trained=_find_untrained_reason(sweep, claim, claim_decision) is None,
             ),
             interim_analyses=_build_interim_analyses(sweep, claim_decision),
-            completed_analyses=len(claim_decision.analyses),
+            completed_analyses=claim_decision.completed_analyses,
             required_seeds=seeds,
             is_pending=is_pending,
         )

@@ -170,7 +170,7 @@ def summarize_claim_standings(plan: Plan, root: Path) -> str:
     The result is empty without interim analyses, and before the first one.
     """
     standings = load_claim_standings(plan, root) if list_analysis_seeds(plan) else []
-    number = max((claim.completed_analyses for claim in standings if claim.basis != "exact"), default=0)
+    number = max((claim.completed_analyses for claim in standings), default=0)
     if not number:
         return ""
     n_decided = sum(claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED) for claim in standings)
@@ -190,7 +190,7 @@ def _describe_standing(claim: ClaimStatus, n_analyses: int) -> str:
             f"pending: interim analysis {claim.completed_analyses + 1} of {n_analyses} at "
             f"{claim.required_seeds} seeds"
         )
-    return ", ".join(parts) + (", independent of the seeds" if claim.basis == "exact" else "")
+    return ", ".join(parts) + ("" if claim.decided_by_seeds else ", independent of the seeds")
 
 
 def _decide_claims(plan: Plan, root: Path, calibration: CalibrationResult | None) -> list[ClaimStatus]:
