@@ -65,8 +65,8 @@ def read_log_bytes(root):
         ({"match": "params"}, "match: first none, now params"),
         ({"looks": [2, 3]}, "looks: first once, after all seeds, now 2, 3"),
         ({"looks": "anytime"}, "looks: first once, after all seeds, now anytime"),
-        ({"seeds": list(range(8))}, "seeds: first 0-2, now 0-7"),
-        ({"seeds": [0, 2]}, "seeds: first 0-2, now 0, 2"),
+        ({"seeds": list(range(8))}, "seeds: first 0 to 2, now 0 to 7"),
+        ({"seeds": [0, 2]}, "seeds: first 0 to 2, now 0, 2"),
         ({"tune": {"lr": [0.1, 0.2], "seeds": [7, 8, 9]}},
          "tune: first nothing, now rates 0.1, 0.2 on seeds 7, 8, 9, extended by 3 at most, for 0.333 of the "
          "steps"),

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, model_serializer
 
+from attnlab.errors import format_seeds
 from attnlab.store import fingerprint
 from attnlab.store.experiment_schema import (
     Claim,
@@ -184,9 +185,8 @@ def _format_schedule(looks: InterimSchedule | None) -> str:
     )
 
 
-def _format_seed_range(seeds: Sequence[int]) -> str:
-    is_range = len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1))
-    return f"{seeds[0]}-{seeds[-1]}" if is_range else _format_names(seeds)
+def _format_ordered_seeds(seeds: Sequence[int]) -> str:
+    return format_seeds(seeds) if list(seeds) == sorted(seeds) else _format_names(seeds)
 
 
 def _format_tuning(tune: TuningConfig | None) -> str:
@@ -210,6 +210,6 @@ def _format_claim(claim: Mapping[str, Any]) -> str:
 
 _VALUE_FORMATTERS: dict[str, Callable[[Any], str]] = {
     "margin": str, "metric": str, "direction": str, "baseline": str, "arms": _format_names,
-    "controlled": _format_names, "match": str, "looks": _format_schedule, "seeds": _format_seed_range,
+    "controlled": _format_names, "match": str, "looks": _format_schedule, "seeds": _format_ordered_seeds,
     "tune": _format_tuning,
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attnlab.errors import escape_unprintable
+from attnlab.errors import escape_unprintable, format_seeds
 from attnlab.store import config_groups
 from attnlab.store.run_schema import FAILED_STATUSES, LOST_STATUSES, RunConfig, RunEstimate
 from attnlab.sweep.execute.progress import format_duration
@@ -47,7 +47,8 @@ def build_run_table(
     for runs in groups:
         first = runs[0]
         states = [run_states[run.id] for run in runs]
-        labels = (str(len(runs)), _format_seeds(runs)) if by_arm else (str(first.seed), first.id)
+        seeds = format_seeds(run.seed for run in runs)
+        labels = (str(len(runs)), seeds) if by_arm else (seeds, first.id)
         cells = (
             [] if forecasts is None else _format_figures(first.estimate, [forecasts[run.id] for run in runs])
         )
@@ -70,14 +71,6 @@ def format_state_counts(states: Sequence[RunState]) -> str:
     """Format the number of runs per state, as in `3 done, 1 to train`."""
     statuses = [state.status for state in states]
     return ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
-
-
-def _format_seeds(runs: Sequence[RunConfig]) -> str:
-    """Format the seeds as in `20-27` or `1, 5, 9`."""
-    seeds = sorted({run.seed for run in runs})
-    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]}-{seeds[-1]}"
-    return ", ".join(map(str, seeds))
 
 
 def _format_figures(estimate: RunEstimate, forecasts: Sequence[Forecast]) -> list[str]:
