@@ -17,3 +17,8 @@ MAPS_FILE = "attention.npz"
 VOCABULARY_FILE = "vocabulary.json"
 CHECKPOINT_NAMES = ("last.ckpt", "previous.ckpt")  # of an unfinished run, newest first
 TRUNK_CHECKPOINT = "trunk.ckpt"  # the last state that a run shares with runs of larger budgets
+
+
+def make_file_name(text: str) -> str:
+    """Return the text as a name that every file system accepts."""
+    return re.sub(r"[^A-Za-z0-9_.@~-]", "_", text).lstrip(".")[:100]

@@ -10,6 +10,8 @@ import pytest
 from processes import load_records_by_act, wait_until
 from toys import TOY
 
+from attnlab.store.guards import run_references
+
 
 def run_clean(attnlab, *arguments):
     command = [sys.executable, "-m", "attnlab", "clean", "--yes", *arguments]
@@ -26,6 +28,12 @@ def load_references(attnlab):
 
 def list_stored_ids(attnlab):
     return {path.parent.name for path in (attnlab.folder / "runs").glob("*/spec.json")}
+
+
+def test_file_of_a_reference_keeps_the_name_that_earlier_versions_gave_it(tmp_path):
+    reference = run_references.create_reference("heads@code~1a2b", "heads", "", tmp_path, ["0" * 16])
+    [path] = run_references.write_references(tmp_path, [reference])
+    assert path.name.startswith("heads_code~1a2b~")
 
 
 @pytest.mark.rare

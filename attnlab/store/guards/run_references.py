@@ -6,7 +6,6 @@ forgotten by name.
 """
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -145,5 +144,5 @@ def _read_reference(path: Path) -> RunReference | None:
 
 def _make_file_name(reference: RunReference) -> str:
     """Return one name per report and set of runs, so a repeated command replaces its last file."""
-    title = re.sub(r"[^A-Za-z0-9_.~-]", "_", reference.title).lstrip(".")[:100]
+    title = file_names.make_file_name(reference.title.replace("@", "_"))  # as earlier versions named it
     return f"{title}~{fingerprint.compute_digest([reference.report, reference.runs], 8)}.json"

@@ -6,7 +6,6 @@ comparison as in its report, DIGEST a digest of its runs and terms before any le
 """
 
 import os
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,8 +16,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from attnlab.errors import InvalidConfig
-from attnlab.store import file_names, fingerprint, lease, remote
+from attnlab.store import fingerprint, lease, remote
 from attnlab.store.atomic_files import read_json, replace_atomically, write_json
+from attnlab.store.file_names import WORK_FOLDER, make_file_name
 from attnlab.store.guards import ownership
 from attnlab.store.run_schema import FrozenModel
 from attnlab.sweep.execute.worker_slots import is_process_running
@@ -140,7 +140,7 @@ class WorkFolder:
 
     @property
     def path(self) -> Path:
-        return self.root / file_names.WORK_FOLDER / f"{_make_file_name(self.plan.title)}~{self.plan.digest}"
+        return self.root / WORK_FOLDER / f"{make_file_name(self.plan.title)}~{self.plan.digest}"
 
     @property
     def plan_file(self) -> Path:
@@ -148,11 +148,11 @@ class WorkFolder:
 
     @property
     def _state_file(self) -> Path:
-        return self.path / "workers" / f"{_make_file_name(lease.HOST)}-{os.getpid()}.json"
+        return self.path / "workers" / f"{make_file_name(lease.HOST)}-{os.getpid()}.json"
 
     @property
     def quarantine_file(self) -> Path:
-        return self.path / "quarantine" / f"{_make_file_name(lease.HOST)}.json"
+        return self.path / "quarantine" / f"{make_file_name(lease.HOST)}.json"
 
     def join(self) -> None:
         """Write the plan, or check that it equals the plan of the workers that came before.
@@ -249,8 +249,8 @@ def compute_results_digest(plans: Sequence[Plan], root: Path) -> str:
 
 
 def _load_plans(root: Path, title: str) -> Iterator[tuple[Path, WorkPlan]]:
-    name = _make_file_name(title)
-    for file in sorted((root / file_names.WORK_FOLDER).glob("[!.]*.json")):
+    name = make_file_name(title)
+    for file in sorted((root / WORK_FOLDER).glob("[!.]*.json")):
         if file.name.startswith(f"{name}~") and (plan := _load_plan(file)) and plan.title == title:
             yield file, plan
 
@@ -259,7 +259,3 @@ def _load_plan(file: Path) -> WorkPlan | None:
     with suppress(OSError, ValidationError):
         return WorkPlan.model_validate(read_json(file))
     return None
-
-
-def _make_file_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.@~-]", "_", text).lstrip(".")[:100]
