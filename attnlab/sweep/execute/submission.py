@@ -240,9 +240,10 @@ def _select_ready_runs(pending: Sequence[RunConfig], root: Path) -> list[RunConf
 def _explain_unusable_parent(run: RunConfig, root: Path) -> str:
     """Explain why a run's parent cannot be used; empty if it can, or if there is none."""
     parent = run.config.get("parent")
-    if not parent or run_directories.is_done(root / str(parent)):
-        return repair.explain_unusable_weights(root / str(parent)) if parent else ""
-    return "is not finished"
+    if not parent:
+        return ""
+    folder = root / str(parent)
+    return repair.explain_unusable_weights(folder) if run_directories.is_done(folder) else "is not finished"
 
 
 def list_user_targets(runs: Sequence[RunConfig]) -> list[str]:
@@ -289,15 +290,14 @@ def validate_parents(runs: Sequence[RunConfig], root: Path) -> None:
     command_ids = {run.id for run in runs}
     for run in runs:
         parent = run.config.get("parent")
-        if parent and parent not in command_ids and not run_directories.is_done(root / str(parent)):
+        if not parent or parent in command_ids:
+            continue
+        folder = root / str(parent)
+        if not run_directories.is_done(folder):
             raise InvalidConfig(
                 f"parent={parent} of {run.arm}: neither an arm nor a finished run in {root}: train it first"
             )
-        if (
-            parent
-            and parent not in command_ids
-            and (reason := repair.explain_unusable_weights(root / str(parent)))
-        ):
+        if reason := repair.explain_unusable_weights(folder):
             raise InvalidConfig(
                 f"parent={parent} of {run.arm}: {reason}; repeat the command that trained it, with "
                 "sweep.retry_failed=true"
