@@ -199,6 +199,22 @@ def describe_owner(folder: Path) -> str:
     return f"{owner.get('host')}, pid {owner.get('pid')}" if owner else "another process"
 
 
+def is_process_running(pid: int) -> bool:
+    """Whether a process of any user runs under `pid` on this host; zombies do not count."""
+    try:
+        os.kill(pid, 0)
+        return not Path("/proc/self").exists() or _read_process_state(pid) != "Z"
+    except PermissionError:  # another user's process
+        return True
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def _read_process_state(pid: int) -> str:
+    """Return the state letter from /proc/<pid>/stat."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def _create_owner_file(path: Path, token: str) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as file:
         try:

@@ -425,12 +425,9 @@ class _Sweep:
         if to_launch:
             count_work = partial(work_left.load_work_left, plans, self.root, self.settings)
             self.progress.start_stage(count_work, [self.root / run.id for run in to_launch])
-        names = {
-            run.id: plan.experiment.name for plan in plans[::-1] if plan.experiment for run in plan.all_runs
-        }
         user_targets = submission.list_user_targets([run for plan in plans for run in plan.all_runs])
         status = submission.launch_with_retries(
-            to_launch, self.root, names, self.launcher, self.settings, user_targets
+            to_launch, self.root, _name_experiments(plans), self.launcher, self.settings, user_targets
         )
         with suppress(OSError):  # without a network, the report has the runs of this machine
             remote.refresh(self.root)
@@ -512,9 +509,8 @@ class _Sweep:
         """
         ids = [run.id for plan in plans for run in plan.all_runs]
         folders = [self.root / id_ for id_ in dict.fromkeys(ids)]
-        names = {run.id: plan.experiment.name for plan in plans if plan.experiment for run in plan.all_runs}
         if has_ended:
-            logger_sync.log_missing_runs(folders, self.logger, names, self.context)
+            logger_sync.log_missing_runs(folders, self.logger, _name_experiments(plans), self.context)
         for folder in report_folders:
             wandb_report.log_report(folder, self.root, self.logger, self.context)
         if wandb_report.is_wandb_enabled(self.logger) and (
@@ -522,6 +518,11 @@ class _Sweep:
         ):
             print(escape_unprintable(line), flush=True)
         logger_notes.clear_offline(self.root)
+
+
+def _name_experiments(plans: Sequence[Plan]) -> dict[str, str]:
+    """Map the id of each run to the name of the first experiment that needs it."""
+    return {run.id: plan.experiment.name for plan in plans[::-1] if plan.experiment for run in plan.all_runs}
 
 
 def _convert_to_dict(node: Any) -> dict[str, Any]:

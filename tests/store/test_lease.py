@@ -1,6 +1,8 @@
 """Lease: one process per run, by a lock on one host and a watched heartbeat across hosts."""
 
 import json
+import os
+import subprocess
 import threading
 import time
 
@@ -153,3 +155,16 @@ def test_status_shows_runs_of_other_hosts(tmp_path, age, word):
     (tmp_path / "lock").touch()
     write_heartbeat(tmp_path, time_=time.time() - age)
     assert states.load_run_state(tmp_path).status == word
+
+
+def test_process_of_another_user_is_running_and_a_zombie_is_not(monkeypatch):
+    zombie = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+    assert not lease.is_process_running(zombie.pid)
+    zombie.wait()
+
+    def forbid(pid, number):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", forbid)
+    assert lease.is_process_running(1)

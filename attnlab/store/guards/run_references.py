@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from attnlab.store import file_names, fingerprint
 from attnlab.store.atomic_files import read_json, write_json
 from attnlab.store.guards import ownership
-from attnlab.store.lease import HOST
+from attnlab.store.lease import HOST, is_process_running
 from attnlab.store.run_schema import FrozenModel
 
 REFERENCE_KIND: Literal["a user of attnlab's runs"] = "a user of attnlab's runs"
@@ -53,15 +53,7 @@ class RunReference(FrozenModel):
     @property
     def is_running(self) -> bool:
         """Whether its command still runs on this host."""
-        if self.published or self.host != HOST:
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:  # another user's process
-            return True
-        return True
+        return not self.published and self.host == HOST and is_process_running(self.pid)
 
 
 def create_reference(

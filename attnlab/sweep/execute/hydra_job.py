@@ -58,8 +58,8 @@ def run_job(config: DictConfig) -> RunResult | None:
     return run_directories.load_run_result(folder)
 
 
-def _is_stored(folder: Path, run: RunConfig) -> bool:
-    """Return whether the stored run config equals this run's; training and measuring read the stored one."""
+def _has_stored_config(folder: Path, run: RunConfig) -> bool:
+    """Return whether the stored config equals this run's; training and measuring read the stored one."""
     try:
         return run_directories.load_run_config(folder).config == run.config
     except InvalidConfig:
@@ -83,7 +83,7 @@ def _prepare_run(config: DictConfig) -> tuple[Path, Path]:
         [run_references.create_reference("run", None, "hydra.mode=RUN", Path(config.paths.reports), ids)],
     )
     record = run_directories.load_run_result(root / run.id)
-    if record is None or not _is_stored(root / run.id, run):
+    if record is None or not _has_stored_config(root / run.id, run):
         run_directories.write_run_config(
             root, run.with_provenance(retried_failure=record and record.failure_digest)
         )

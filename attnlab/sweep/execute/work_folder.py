@@ -21,7 +21,6 @@ from attnlab.store.atomic_files import read_json, replace_atomically, write_json
 from attnlab.store.file_names import WORK_FOLDER, make_file_name
 from attnlab.store.guards import ownership
 from attnlab.store.run_schema import FrozenModel
-from attnlab.sweep.execute.worker_slots import is_process_running
 from attnlab.sweep.plan.plan import Plan
 
 MAX_NAMED_MODULES = 3
@@ -91,7 +90,7 @@ class WorkerState(FrozenModel):
     @property
     def is_alive(self) -> bool:
         if self.host == lease.HOST:
-            return is_process_running(self.pid)
+            return lease.is_process_running(self.pid)
         return abs(time.time() - self.time) < lease.OBSERVER_STALE_SECONDS
 
 

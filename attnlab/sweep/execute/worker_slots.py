@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from attnlab.errors import InvalidConfig
+from attnlab.store.lease import is_process_running
 from attnlab.sweep.execute import process_control
 from attnlab.sweep.plan import fork_server
 from attnlab.sweep.plan.fork_server import Context
@@ -201,20 +202,6 @@ def has_process_ended(pid: int) -> bool:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:  # another caller has reaped it
         return True
-
-
-def is_process_running(pid: int) -> bool:
-    """Return whether a process runs under `pid`, child of this process or not; zombies do not count."""
-    try:
-        os.kill(pid, 0)
-        return not Path("/proc/self").exists() or _read_process_state(pid) != "Z"
-    except (ProcessLookupError, PermissionError, FileNotFoundError):  # or the pid now belongs to another user
-        return False
-
-
-def _read_process_state(pid: int) -> str:
-    """Return the state letter from /proc/<pid>/stat."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def count_oom_kills() -> int:
