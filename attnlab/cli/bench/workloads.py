@@ -1,13 +1,14 @@
-"""Interleaved sampling of the workloads that the machine supports."""
+"""Workloads: interleaved sampling of those that the machine supports, and the time of a stream's steps."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from attnlab.attention.contracts import Unsupported
 from attnlab.errors import OUT_OF_MEMORY, is_out_of_memory
-from attnlab.measure.step_timing import interleave_calls
+from attnlab.measure.step_timing import interleave_calls, synchronize_device
 
 
 def sample_supported(
@@ -36,3 +37,12 @@ def try_workload(workload: Callable[[], Any]) -> str | None:
             torch.cuda.empty_cache()
         return OUT_OF_MEMORY
     return None
+
+
+def time_steps_ms(stream: Iterator[torch.Tensor], device: str) -> float:
+    """Return the milliseconds per step of the rest of a stream."""
+    synchronize_device(device)
+    start_time = time.perf_counter()
+    n_steps = sum(1 for _ in stream)
+    synchronize_device(device)
+    return (time.perf_counter() - start_time) * 1e3 / n_steps

@@ -7,7 +7,6 @@ absorbed latent cache and is measured with one row only.
 
 import functools
 import importlib.util
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median_high
 from typing import Any
@@ -19,9 +18,9 @@ from attnlab.cli.bench import BenchResult
 from attnlab.cli.bench.bench_config import compose_local_config, is_debug, measure_limits
 from attnlab.cli.bench.bench_rows import build_rows
 from attnlab.cli.bench.subjects.decode import VOCAB_SIZE, build_transformers_llama
-from attnlab.cli.bench.workloads import sample_supported
+from attnlab.cli.bench.workloads import sample_supported, time_steps_ms
 from attnlab.measure.generation_costs import count_step_bytes, predict_generation_cost
-from attnlab.measure.step_timing import is_bf16, synchronize_device
+from attnlab.measure.step_timing import is_bf16
 from attnlab.model.build import build_model, select_device
 from attnlab.model.generation import Decoder
 from attnlab.model.transformer import Transformer
@@ -140,8 +139,4 @@ def _make_transformers_workload(
 def _time_step_ms(stream: Iterator[torch.Tensor], device: str) -> float:
     """Measure milliseconds per step after the prefill."""
     next(stream)
-    synchronize_device(device)
-    start_time = time.perf_counter()
-    n_steps = sum(1 for _ in stream)
-    synchronize_device(device)
-    return (time.perf_counter() - start_time) * 1e3 / n_steps
+    return time_steps_ms(stream, device)

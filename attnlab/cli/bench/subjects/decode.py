@@ -18,10 +18,10 @@ from attnlab.attention.cache import DynamicCache, StaticCache
 from attnlab.cli.bench import BenchResult, BenchRow
 from attnlab.cli.bench.bench_config import compose_local_config, is_debug, measure_limits
 from attnlab.cli.bench.bench_rows import build_rows
-from attnlab.cli.bench.workloads import sample_supported
+from attnlab.cli.bench.workloads import sample_supported, time_steps_ms
 from attnlab.measure.generation_costs import count_step_bytes, predict_generation_cost
 from attnlab.measure.roofline import Roofline
-from attnlab.measure.step_timing import is_bf16, make_timer, synchronize_device
+from attnlab.measure.step_timing import is_bf16, make_timer
 from attnlab.model.build import build_model, select_device
 from attnlab.model.generation import Decoder
 from attnlab.model.transformer import Transformer
@@ -198,10 +198,6 @@ def _make_step_workload(
         stream = decoder.stream_tokens(prompt, steps if decoder.make_cache is not None else 1)
         if decoder.make_cache is not None:
             next(stream)
-        synchronize_device(device)
-        start_time = time.perf_counter()
-        n_steps = sum(1 for _ in stream)
-        synchronize_device(device)
-        return (time.perf_counter() - start_time) * 1e3 / n_steps
+        return time_steps_ms(stream, device)
 
     return time_step_ms

@@ -39,7 +39,7 @@ from attnlab.store import run_directories
 from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute import worker_slots
 from attnlab.sweep.execute.pool import WORKER
-from attnlab.sweep.plan.fork_server import make_warm_context
+from attnlab.sweep.plan.fork_server import Context, make_warm_context
 from attnlab.training import callbacks, checkpoints, run, trainer_settings
 from attnlab.training.language_model import LanguageModel
 from attnlab.training.loggers import logger_notes
@@ -273,25 +273,10 @@ def _measure_start(size: str, log: Callable[[str], None]) -> BenchRow:
             )
             run_folder = _write_run_config(Path(folder), config)
             start_time = time.perf_counter()
-            child = worker_slots.start_child(
-                worker_slots.WorkerSlot(0, None, 1),
-                context,
-                WORKER,
-                [str(run_folder)],
-                run_folder / "log.txt",
-            )
-            try:
+            with _start_worker(run_folder, context) as child:
                 while child.poll_exit_code() is None and not (run_folder / "progress.json").exists():
                     time.sleep(0.005)
                 samples.append(time.perf_counter() - start_time)
-                while child.poll_exit_code() is None:
-                    time.sleep(0.01)
-            except BaseException:  # a signal
-                worker_slots.stop_children([child])
-                raise
-            if child.poll_exit_code():
-                log_text = (run_folder / "log.txt").read_text()
-                raise RuntimeError(f"the run exited with status {child.poll_exit_code()}: {log_text[-500:]}")
     return build_rows("start of a run", {"process to first step, warm slot": samples[1:]}, "s")[0]
 
 
@@ -309,15 +294,8 @@ def _measure_logging(size: str, log: Callable[[str], None]) -> list[BenchRow]:
                 config = compose_run_config([f"size={size}", logger, f"paths.cache={folder}"])
                 run_folder = _write_run_config(Path(folder), config)
                 start_time = time.perf_counter()
-                _wait_for_worker(
-                    worker_slots.start_child(
-                        worker_slots.WorkerSlot(0, None, 1),
-                        context,
-                        WORKER,
-                        [str(run_folder)],
-                        run_folder / "log.txt",
-                    )
-                )
+                with _start_worker(run_folder, context):
+                    pass  # it trains until the end of the block
                 logger_samples.append(time.perf_counter() - start_time)
     return build_rows(
         "a run, from its process to its end",
@@ -326,16 +304,25 @@ def _measure_logging(size: str, log: Callable[[str], None]) -> list[BenchRow]:
     )
 
 
-def _wait_for_worker(child: worker_slots.ChildProcess) -> None:
-    """Wait for a worker; a signal stops it first."""
+@contextlib.contextmanager
+def _start_worker(run_folder: Path, context: Context) -> Iterator[worker_slots.ChildProcess]:
+    """Start a run in a slot of one thread, and wait for it after the block; a signal stops it.
+
+    Raises:
+        RuntimeError: The run failed; the message ends with its log.
+    """
+    log = run_folder / "log.txt"
+    slot = worker_slots.WorkerSlot(0, None, 1)
+    child = worker_slots.start_child(slot, context, WORKER, [str(run_folder)], log)
     try:
+        yield child
         while child.poll_exit_code() is None:
             time.sleep(0.01)
     except BaseException:
         worker_slots.stop_children([child])
         raise
-    if child.poll_exit_code():
-        raise RuntimeError(f"the run exited with status {child.poll_exit_code()}")
+    if code := child.poll_exit_code():
+        raise RuntimeError(f"the run exited with status {code}: {log.read_text()[-500:]}")
 
 
 def _write_run_config(folder: Path, config: Mapping[str, Any]) -> Path:
