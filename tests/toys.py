@@ -16,12 +16,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from attnlab.config import CONF, register_resolvers
-from attnlab.store.run_schema import RunEstimate
+from attnlab.store.run_schema import RunEstimate, RunLookup
 from attnlab.sweep.plan import config_files
 from attnlab.sweep.plan.composer import Composer
 from attnlab.sweep.plan.overrides import parse_overrides
 from attnlab.sweep.plan.plan import Plan, plan_command
-from attnlab.sweep.plan.tuning.lr_tuning import RunLookup
 
 TOY = Path(__file__).parent / "toy"
 REPOSITORY = Path(__file__).parents[1]

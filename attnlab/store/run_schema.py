@@ -6,6 +6,7 @@ upgrade.
 """
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -305,6 +306,9 @@ class RunResult(FrozenModel):
             if isinstance(value, int | float) and not isinstance(value, bool):
                 return float(value)
         return None
+
+
+RunLookup = Callable[[str], RunResult | None]  # a run id to its result, None if there is none
 
 
 def convert_validation_error(

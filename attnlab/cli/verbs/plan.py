@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from attnlab.cli.hydra_runner import extract_hydra_flags, list_config_dirs, run_hydra
 from attnlab.cli.own_options import format_own_option
+from attnlab.cli.verbs.list import list_experiments
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.sweep.plan import overrides
 
@@ -54,7 +55,7 @@ def _expand_experiment_name(options: argparse.Namespace) -> Sequence[str]:
     if not bare_words:
         return list(options.words)
     folders = list_config_dirs(extract_hydra_flags(options))
-    names = sorted({path.stem for folder in folders for path in (folder / "experiment").glob("*.yaml")})
+    names = list_experiments(folders)
     for word in bare_words:
         if word not in names:
             hint = format_own_option("experiment", word, folders)

@@ -361,7 +361,7 @@ def _validate_arms(declared: Mapping[str, Any], overrides: Mapping[str, list[str
                 )
         if "seed" in line_by_key:
             raise InvalidConfig(
-                (f"arm {arm} of {name} sets seed: all arms use the seeds of the experiment; remove it"),
+                f"arm {arm} of {name} sets seed: all arms use the seeds of the experiment; remove it",
                 key_path,
             )
     return arms
@@ -560,7 +560,7 @@ def require_unique_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     """Return the seeds if none is repeated; each seed is one observation."""
     if len(set(seeds)) < len(seeds):
         raise InvalidConfig(
-            (f"seeds {list(seeds)} contain a duplicate, but a seed is one observation: list each once"),
+            f"seeds {list(seeds)} contain a duplicate, but a seed is one observation: list each once",
             ("seeds",),
         )
     return tuple(seeds)

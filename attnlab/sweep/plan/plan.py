@@ -20,7 +20,7 @@ from attnlab.store import config_groups, experiment_files, fingerprint
 from attnlab.store.experiment_files import ExperimentSource
 from attnlab.store.experiment_schema import Experiment, SweptGrid
 from attnlab.store.guards import inputs
-from attnlab.store.run_schema import RunConfig
+from attnlab.store.run_schema import RunConfig, RunLookup
 from attnlab.sweep.plan import budget_matching, experiment_validation
 from attnlab.sweep.plan.arm_cache import ArmCache
 from attnlab.sweep.plan.arms import Arm, check_arm, link_parents, locate_invalid_key, reject_duplicate_runs
@@ -223,7 +223,7 @@ def plan_command(
     arguments: Sequence[str],
     composer: Composer,
     checker: Checker,
-    lookup: lr_tuning.RunLookup = lambda _id: None,
+    lookup: RunLookup = lambda _id: None,
     commit: tuple[str | None, bool | None] = (None, None),
     module: str | None = None,
 ) -> list[Plan]:
@@ -261,7 +261,7 @@ def plan_command(
 def extend_plans(
     plans: Sequence[Plan],
     checker: Checker,
-    lookup: lr_tuning.RunLookup,
+    lookup: RunLookup,
     commit: tuple[str | None, bool | None] = (None, None),
 ) -> list[Plan]:
     """Return the plans at the learning rates that tuning has selected by now, and so with other run ids."""
@@ -433,7 +433,7 @@ def _leave_out_cells(grid: SweptGrid, rejections: Mapping[str, InvalidConfig]) -
 
 
 def resolve_plans(
-    experiments_to_plan: Sequence[ComposedExperiment], checker: Checker, lookup: lr_tuning.RunLookup
+    experiments_to_plan: Sequence[ComposedExperiment], checker: Checker, lookup: RunLookup
 ) -> list[Plan]:
     """Return a plan for each composed experiment, at the learning rates that finished runs determine."""
     plans: dict[int, Plan] = {}
@@ -445,7 +445,7 @@ def resolve_plans(
 
 
 def _resolve_plan(
-    composed: ComposedExperiment, rate_plan: Plan | None, checker: Checker, lookup: lr_tuning.RunLookup
+    composed: ComposedExperiment, rate_plan: Plan | None, checker: Checker, lookup: RunLookup
 ) -> Plan:
     experiment = composed.experiment
     arms = dict(composed.arms)

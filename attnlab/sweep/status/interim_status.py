@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from attnlab.report.schema import CalibrationResult, ClaimStatus, Verdict
 from attnlab.store import disk_cache, fingerprint
-from attnlab.store.run_schema import RunConfig
-from attnlab.sweep.plan.compute_calibration.compute_calibration import RunLookup
+from attnlab.store.run_schema import RunConfig, RunLookup
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status.states import RunState, get_file_version, load_cached_result, load_run_states
 

@@ -74,10 +74,8 @@ def _validate_calibration_seeds(experiment: Experiment) -> list[int]:
     key_path = ("compute_calibration", "seeds")
     if len(set(seeds)) < max(2, len(seeds)):
         raise InvalidConfig(
-            (
-                f"compute_calibration.seeds={seeds} of {name}: give two or more different seeds, "
-                "preferably three"
-            ),
+            f"compute_calibration.seeds={seeds} of {name}: give two or more different seeds, "
+            "preferably three",
             key_path,
         )
     others = {"the comparison": experiment.seeds, "tune": experiment.tune.seeds if experiment.tune else []}
@@ -116,9 +114,7 @@ def _validate_calibration_baseline(experiment: Experiment, baseline: Arm) -> Non
     else:
         return
     raise InvalidConfig(
-        (
-            f"compute_calibration of {name}: {reason}, so a difference cannot be converted to training "
-            f"compute: {MARGIN_HINT}"
-        ),
+        f"compute_calibration of {name}: {reason}, so a difference cannot be converted to training "
+        f"compute: {MARGIN_HINT}",
         ("compute_calibration",),
     )

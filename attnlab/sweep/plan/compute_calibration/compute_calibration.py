@@ -4,18 +4,17 @@ The slope is in nats per doubling of training. It converts a margin in training 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from attnlab.report.schema import CalibrationResult, CalibrationRow, Slope
 from attnlab.store import disk_cache, fingerprint
 from attnlab.store.experiment_schema import Experiment
-from attnlab.store.run_schema import RunConfig, RunResult
+from attnlab.store.run_schema import RunConfig, RunLookup, RunResult
 from attnlab.store.source_digests import hash_sources
 
 CONFIDENCE_LEVEL = 0.95
-RunLookup = Callable[[str], RunResult | None]  # a run id to its result, None if there is none
 
 
 @dataclass(frozen=True)

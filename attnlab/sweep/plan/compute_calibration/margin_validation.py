@@ -21,7 +21,7 @@ def validate_margin(experiment: Experiment) -> None:
         claim.threshold == MARGIN and claim.relation.is_two_sided for claim in experiment.claims
     ):
         raise InvalidConfig(
-            (f"margin=0 of {name}: no effect can satisfy the claim with is: within; give a number above 0"),
+            f"margin=0 of {name}: no effect can satisfy the claim with is: within; give a number above 0",
             ("margin",),
         )
 
@@ -37,10 +37,8 @@ def validate_margin_threshold(claim: Claim, metric: str, what: str, key_path: Ke
         metric
     ):
         raise InvalidConfig(
-            (
-                f"{condition}: this threshold is a difference in {metric}, but the claim uses another "
-                "metric or a ratio; give a number"
-            ),
+            f"{condition}: this threshold is a difference in {metric}, but the claim uses another "
+            "metric or a ratio; give a number",
             key_path,
         )
     if claim.relation.is_two_sided and claim.threshold == NEGATIVE_MARGIN:

@@ -6,7 +6,7 @@ the size that it was tuned at, and nothing is tuned again.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ from attnlab.errors import InvalidConfig
 from attnlab.store import fingerprint
 from attnlab.store.experiment_files import ConfigFinder
 from attnlab.store.experiment_schema import Experiment
-from attnlab.store.run_schema import RunConfig, RunResult
+from attnlab.store.run_schema import RunConfig, RunLookup, RunResult
 from attnlab.sweep.plan.arms import Arm
 from attnlab.sweep.plan.checker import Checker
 from attnlab.sweep.plan.overrides import STEPS_KEY, get_leaf, index_by_key, parse_overrides
@@ -32,7 +32,6 @@ LR_KEY = "optim.lr"
 LR_FIGURE = "lr"
 MIN_SEEDS = 3  # with two, a single bad seed selects the rate
 MIN_SPACING = 0.01  # relative; closer rates would coincide once the rates beyond them are rounded
-RunLookup = Callable[[str], RunResult | None]  # a run id to its result, None if there is none
 
 
 def plan_tuning(
