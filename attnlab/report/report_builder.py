@@ -294,12 +294,18 @@ def describe_confounds(sweep: SweepResults) -> list[str]:
 
 
 def describe_shared_seeds(sweep: SweepResults) -> list[str]:
-    """Describe each arm whose seeds share one initialization, data order or dropout.
+    """Describe each arm whose seeds share one parent run, initialization, data order or dropout.
 
     Its runs are less independent than their number suggests.
     """
     sentences = []
     for arm in sweep.arms:
+        parents = [result.config.get("parent") for result in sweep.get_finished_results(arm)]
+        if len(parents) > 1 and len({*parents}) == 1 and parents[0]:
+            sentences.append(
+                f"All seeds of {arm} start from one run ({parents[0]}), so the interval understates the "
+                "variation."
+            )
         for part in ("model", "data", "optim"):
             seeds = [result.config.get(part, {}).get("seed") for result in sweep.get_finished_results(arm)]
             distinct = {*seeds}

@@ -27,8 +27,8 @@ from attnlab.model.build import (
 )
 from attnlab.model.finite_weights import require_finite_file
 from attnlab.model.transformer import Transformer
-from attnlab.store import config_groups, fingerprint
-from attnlab.store.guards import digests, inputs
+from attnlab.store import config_groups, fingerprint, run_directories
+from attnlab.store.guards import digests, inputs, parent_split
 from attnlab.training import final_metrics, measurement_run, targets, trainer_settings
 from attnlab.training.estimates import epoch_counts, training_memory
 from attnlab.training.estimates.guessing_loss import compute_guessing_loss
@@ -59,6 +59,7 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     )
     if config["parent"]:
         validate_parent_vocabulary(config, data)
+        _validate_parent_split(config, data)
         _validate_parent_weights(config)
     epochs = epoch_counts.validate_epochs(config, data)
     module, model = _build_module(config, data)
@@ -106,6 +107,15 @@ def _validate_conditioning(config: Mapping[str, Any], model: Transformer) -> Non
             "sandwich) magnifies the rounding of epilogue=exclusive: set trainer.precision=32-true or "
             "block=pre"
         )
+
+
+def _validate_parent_split(config: Mapping[str, Any], data: Any) -> None:
+    """Raise InvalidConfig if a finished parent may have been trained on this run's validation text."""
+    name = str(config["parent"])
+    folder = Path(config["paths"]["runs"]) / name
+    result = run_directories.load_run_result(folder) if inputs.is_plain_name(name) else None
+    if result is not None and result.is_done:
+        parent_split.require_same_split(name, result.estimate.data, data.describe())
 
 
 def _validate_parent_weights(config: Mapping[str, Any]) -> None:

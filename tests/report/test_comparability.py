@@ -279,7 +279,16 @@ def test_invalid_arm_settings_are_errors(change: dict[str, Any], says: str) -> N
     assert complete_experiment(BASE | {"leakage": ["b"]}).leakage == ["b"]
 
 
-def test_seeds_that_share_an_initialization_give_a_warning(tmp_path: Path) -> None:
-    report = make_report(tmp_path, World(config={"gqa": {"optim": {"lr": 3e-3, "seed": 7}}}))
-    shared = [line for line in report.warnings if line.startswith("All seeds of")]
-    assert shared == ["All seeds of gqa share optim.seed=7, so the interval understates the variation."]
+@pytest.mark.parametrize(
+    ("config", "shared"),
+    [
+        ({"optim": {"lr": 3e-3, "seed": 7}}, "share optim.seed=7"),
+        ({"parent": "6add82a4e4a3256e"}, "start from one run (6add82a4e4a3256e)"),
+    ],
+)
+def test_seeds_that_share_a_parent_or_an_initialization_give_a_warning(
+    tmp_path: Path, config: dict[str, Any], shared: str
+) -> None:
+    report = make_report(tmp_path, World(config={"gqa": config}))
+    lines = [line for line in report.warnings if line.startswith("All seeds of")]
+    assert lines == [f"All seeds of gqa {shared}, so the interval understates the variation."]

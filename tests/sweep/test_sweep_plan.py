@@ -72,8 +72,18 @@ def test_child_arm_continues_from_parent_with_same_seed(plan_toy):
         assert ids["child", seed].id not in (ids["two", seed].id, ids["child", 1 - seed].id)
 
 
-@pytest.mark.parametrize("facts", [{"vocabulary": "of {heads}"}, {"unit": "unit {heads}"}])
-def test_child_arm_needs_vocabulary_of_parent(plan_toy, monkeypatch, facts):
+SPLIT_FACTS = {"sha256": "{heads}", "val_text": "{heads}", "train_tokens": "{heads}"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"vocabulary": "of {heads}"}, r"vocabulary differs from this run's \(100 tok"),
+        ({"unit": "unit {heads}"}, r"vocabulary differs from this run's \(100 tok"),
+        (SPLIT_FACTS, r"split of \w+ \(.* differs from this run's"),
+    ],
+)
+def test_child_arm_needs_vocabulary_and_split_of_parent(plan_toy, monkeypatch, facts, message):
     import toy_trainer
 
     check = toy_trainer.check
@@ -84,9 +94,7 @@ def test_child_arm_needs_vocabulary_of_parent(plan_toy, monkeypatch, facts):
         return {**estimate, "data": {**estimate["data"], **changes}}
 
     monkeypatch.setattr(toy_trainer, "check", check_with_vocabulary)
-    with pytest.raises(
-        InvalidConfig, match=r"arm child: parent=two: its vocabulary differs from this run's \(100 tok"
-    ):
+    with pytest.raises(InvalidConfig, match=rf"arm child: parent=two: its {message}"):
         plan_toy("+experiment=heads", "arms=[child,two]", "match=none", "claims=[]")
 
 

@@ -118,13 +118,30 @@ def test_a_parent_of_another_vocabulary_is_rejected_in_the_check(compose, parent
     assert "\n" not in str(caught.value)
 
 
-def test_a_parent_of_other_data_with_the_same_vocabulary_is_accepted(compose, parent, tmp_path):
-    book = tmp_path / "book.txt"
-    config = compose(f"paths.runs={parent.parent}", "parent=aaaa", "data.length=20")
-    book.write_text(book.read_text()[::-1])
+def test_a_parent_of_another_text_with_the_same_vocabulary_is_accepted(compose, parent, tmp_path):
+    other = tmp_path / "other.txt"
+    config = compose(f"paths.runs={parent.parent}", "parent=aaaa", f"data.path={other}")
+    other.write_text((tmp_path / "book.txt").read_text()[::-1])
     assert (
         run.check(config)["data"]["sha256"] != run_directories.load_run_result(parent).estimate.data["sha256"]
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "allowed"),
+    [("data.val_fraction=0.13", False), ("data.length=20", True)],
+)
+def test_a_parent_needs_the_same_split_of_its_text(compose, parent, line, allowed):
+    config = compose(f"paths.runs={parent.parent}", "parent=aaaa", line)
+    if allowed:
+        run.check(config)
+        return
+    with pytest.raises(
+        InvalidConfig,
+        match=r"^parent=aaaa: its split of book \(\d+ training and \d+ validation tokens\) differs .*: use",
+    ) as caught:
+        run.check(config)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -11,7 +11,7 @@ from typing import Any
 
 from attnlab.errors import InvalidConfig
 from attnlab.store import config_groups, fingerprint
-from attnlab.store.guards import parent_vocabulary
+from attnlab.store.guards import parent_split, parent_vocabulary
 from attnlab.store.run_schema import RunConfig, RunEstimate, Use
 from attnlab.sweep.plan import budget_matching
 from attnlab.sweep.plan.checker import Checker
@@ -110,12 +110,12 @@ def _link_parent(run: RunConfig, parent: RunConfig) -> RunConfig:
     """Return the run with its parent's id, which becomes part of its own id.
 
     Raises:
-        InvalidConfig: Parent and child map token ids to different tokens.
+        InvalidConfig: Parent and child map token ids to different tokens, or split their text differently.
     """
+    facts = (run.config["parent"], parent.estimate.data, run.estimate.data)
     try:
-        parent_vocabulary.require_same_vocabulary(
-            run.config["parent"], parent.estimate.data, run.estimate.data
-        )
+        parent_vocabulary.require_same_vocabulary(*facts)
+        parent_split.require_same_split(*facts)
     except InvalidConfig as error:
         raise InvalidConfig(f"arm {run.arm}: {error}") from error
     config = {**run.config, "parent": parent.id, "id": None}
