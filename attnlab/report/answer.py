@@ -288,7 +288,8 @@ def _format_answer(report: Report, arms: Sequence[AnswerArm]) -> str:
     """Format the answer: the experiment's own sentence, a comparison of many corpora or arms, or a claim."""
     best = _format_best_arms(report, arms)
     if filled := fill_answer_template(report, best):
-        return f"{filled.text}{_format_scope(report, filled.seeds)}.{_format_leakage_notes(filled.claims)}"
+        scope = _format_scope(report, filled.seeds, claims=filled.claims)
+        return f"{filled.text}{scope}.{_format_leakage_notes(filled.claims)}"
     if has_corpora_first(report):
         return f"{_format_corpus_differences(report)}{_format_scope(report, is_over_corpora=True)}."
     claim = _find_headline_claim(report)
@@ -303,7 +304,7 @@ def _format_answer(report: Report, arms: Sequence[AnswerArm]) -> str:
     line = f"{claim.comparison_text}: {cost + '; ' if cost else ''}{outcome}"
     is_estimated = claim.verdict in DECIDED_VERDICTS and not claim.decision.exact
     seeds = {effect.n if effect else claim.decision.n} if is_estimated else set[int]()
-    return f"{line}{_format_scope(report, seeds)}.{_format_leakage_notes([claim])}"
+    return f"{line}{_format_scope(report, seeds, claims=[claim])}.{_format_leakage_notes([claim])}"
 
 
 def _format_leakage_notes(claims: Sequence[ClaimResult]) -> str:
@@ -357,8 +358,6 @@ def _format_cost_change(report: Report, arm: str, against: str) -> str:
             and abs(value / against_value - 1) > (row.tolerance or 0.0)
         ):
             ratios[row.key] = (value / against_value, row.label)
-    if not 0.5 <= ratios.get("parameters", (1.0, ""))[0] <= 2:
-        return ""  # models of two sizes: the ratio is no cost of the design
     cache = ratios.pop(KV_CACHE_BYTES, None)
     other_costs = " and ".join(f"{ratio:.3g} times the {label}" for ratio, label in ratios.values())
     if cache is None:
@@ -401,18 +400,35 @@ def _format_best_arms(report: Report, arms: Sequence[AnswerArm]) -> str:
     return "; ".join([line, rest, *notes])
 
 
-def _format_scope(report: Report, seeds: Collection[int] = (), *, is_over_corpora: bool = False) -> str:
+def _format_scope(
+    report: Report,
+    seeds: Collection[int] = (),
+    *,
+    claims: Sequence[ClaimResult] = (),
+    is_over_corpora: bool = False,
+) -> str:
     """Format the scope of the answer: at size S (105,216 parameters), on pydocs, 16 seeds.
 
-    The seeds are omitted where comparisons have different numbers. Several corpora share the size only.
+    The seeds are omitted where comparisons have different numbers, and the number of parameters is a range
+    where it differs between the arms of `claims`. Several corpora share the size only.
     """
-    row = None if is_over_corpora else report.budget.find_row("parameters")
-    count = get_budget_number(row, report.experiment.baseline) if row else None
-    parameters = f" ({format_number(count)} parameters)" if count else ""
+    count = "" if is_over_corpora else _format_parameters(report, claims)
     size = report.experiment.size
     data = [] if is_over_corpora else report.reproduce.data
-    parts = [f"at size {size}{parameters}"] if size else []
-    parts += [f"at {format_number(count)} parameters"] if count and not size else []
+    parts = [f"at size {size}{f' ({count})' if count else ''}"] if size else []
+    parts += [f"at {count}"] if count and not size else []
     parts += [f"on {', '.join(dict.fromkeys(str(dataset.get('name')) for dataset in data))}"] if data else []
     parts += [f"{n} seeds" for n in seeds if len(seeds) == 1]
     return f"; {', '.join(parts)}" if parts else ""
+
+
+def _format_parameters(report: Report, claims: Sequence[ClaimResult]) -> str:
+    """Format the baseline's parameters, or the range of the claims' arms; empty if unknown."""
+    row = report.budget.find_row("parameters")
+    if row is None or not (own := get_budget_number(row, report.experiment.baseline)):
+        return ""
+    arms = dict.fromkeys(arm for claim in claims for arm in claim.arms)
+    counts = [count for arm in arms if (count := get_budget_number(row, arm))] or [own]
+    if max(counts) / min(counts) - 1 > (row.tolerance or 0.0):
+        return f"{format_number(min(counts))} to {format_number(max(counts))} parameters"
+    return f"{format_number(own)} parameters"

@@ -90,6 +90,16 @@ def test_sentence_has_cost_effect_interval_and_scope(synthetic_reports: Syntheti
     )
 
 
+def test_sentence_shows_a_difference_in_size_of_any_factor(tmp_path: Path) -> None:
+    world = World(effects={"mha": 0.0, "gqa": 0.004}, parameters={"gqa": 1_560_000})
+    report = make_report(tmp_path, world, controlled=["tokens"], match="none", match_by=None)
+    sentence = build_answer(report).sentence
+    assert sentence.startswith(
+        "gqa vs mha: halves the KV cache per token, with 13 times the parameters and 13 times"
+    )
+    assert sentence.endswith("; at size debug (120,000 to 1,560,000 parameters), on text, 5 seeds.")
+
+
 def test_sentence_gives_the_arm_minus_the_baseline(tmp_path: Path) -> None:
     better = make_report(tmp_path / "better", World(effects={"mha": 0.0, "gqa": -0.5}))
     assert "; Δ val/loss = −0.500 nats, 95% CI [−0.5" in build_answer(better).sentence
