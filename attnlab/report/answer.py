@@ -34,6 +34,7 @@ from attnlab.report.tables.wording import (
     DELTA,
     find_claim_effect,
     format_effect,
+    format_effect_level,
     format_effect_verdict,
     format_outcome,
 )
@@ -265,8 +266,8 @@ def _format_arm_verdict(report: Report, arm: str, effect: Effect | None, leakage
     if effect.verdict == EffectVerdict.LEAKING:
         return f"{effect.verdict} (by design)" if leakage else f"{effect.against} {BY_DESIGN}"
     if leakage and not effect.reasons:
-        return f"{effect.verdict}; {leakage}"
-    return format_effect_verdict(effect)
+        return f"{effect.verdict}{format_effect_level(effect, report.experiment.direction)}; {leakage}"
+    return format_effect_verdict(effect) + format_effect_level(effect, report.experiment.direction)
 
 
 def _find_untrained_note(report: Report, arm: str) -> str:

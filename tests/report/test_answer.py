@@ -146,6 +146,18 @@ def test_first_columns_are_arm_value_difference_and_verdict(tmp_path: Path) -> N
     assert "seeds" not in equal, "all arms have the same number"
 
 
+def test_tables_show_the_level_of_a_verdict_that_their_interval_would_not_give(tmp_path: Path) -> None:
+    report = make_report(tmp_path, World())
+    worse = next(row for row in report.effects if row.arm == "mqa" and row.primary)
+    strict = worse.model_copy(update={"alpha": 0.01, "verdict": "INCONCLUSIVE"})
+    report = report.model_copy(
+        update={"effects": [strict if row is worse else row for row in report.effects]}
+    )
+    page = re.sub("<[^>]*>", "", render_html(report, RenderedCharts()))
+    assert page.count("INCONCLUSIVE at 99%") == 2
+    assert render_markdown(report).count("| INCONCLUSIVE at 99% |") == 2
+
+
 def test_arms_are_in_the_order_of_the_values_they_show(tmp_path: Path) -> None:
     world = World()
     runs = [

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from attnlab import stats
-from attnlab.report.schema import EffectVerdict, Verdict
+from attnlab.report.schema import Effect, EffectVerdict, Verdict
 from attnlab.report.verdicts.verdict_rules import (
     EFFECT_MEANINGS,
     count_decimals,
     decide_claim_verdict,
     decide_effect_verdict,
+    find_diverging_level,
 )
 from attnlab.stats import ClaimTest, PairedDifferences, decide_claims, estimate_paired_difference
 from attnlab.store.experiment_schema import RELATIONS
@@ -143,6 +144,28 @@ def test_effect_table_covers_all_verdicts():
         == set(EFFECT_MEANINGS)
         == set(EffectVerdict) - without_size
     )
+
+
+@pytest.mark.parametrize(
+    ("interval", "alpha", "verdict", "level"),
+    [
+        ((0.04, 0.09), 0.0125, EffectVerdict.WORSE_MORE, None),  # the 95% interval shows it too
+        ((0.04, 0.09), 0.0125, EffectVerdict.WORSE, 0.9875),
+        ((0.01, 0.09), 0.0125, EffectVerdict.INCONCLUSIVE, 0.9875),
+        ((-0.02, 0.02), 0.0125, EffectVerdict.INCONCLUSIVE, 0.975),  # equivalence is one-sided
+        ((-0.04, 0.04), 0.05, EffectVerdict.EQUIVALENT, 0.9),
+        ((-0.09, -0.01), 0.025, EffectVerdict.NOT_WORSE, 0.975),  # that of the superiority not shown
+        ((0.04, 0.09), 0.05, EffectVerdict.INCONCLUSIVE, None),  # decided by ranks, at the same level
+        ((None, None), 0.05, EffectVerdict.INCONCLUSIVE, None),
+        ((0.04, 0.09), 0.05, EffectVerdict.EXPLORATORY, None),
+    ],
+)
+def test_a_verdict_that_the_printed_interval_would_not_give_has_its_level(interval, alpha, verdict, level):
+    low, high = interval
+    effect = Effect.model_construct(
+        primary=True, mean=0.0, low=low, high=high, level=0.95, alpha=alpha, margin=0.03, verdict=verdict
+    )
+    assert find_diverging_level(effect, "lower") == (level and pytest.approx(level))
 
 
 @pytest.mark.parametrize(

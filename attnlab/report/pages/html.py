@@ -106,6 +106,7 @@ def build_environment() -> Environment:
         difference=render_effect,
         training=render_training,
         explain_effect=wording.explain_effect,
+        effect_level=wording.format_effect_level,
         explain_speedups=effective_speedup.explain_speedups,
         SPEEDUP_HEADER=effective_speedup.HEADER,
         describe=wording.describe_claim,

@@ -48,6 +48,7 @@ from attnlab.report.tables.wording import (
     explain_verdict,
     find_claim_effect,
     format_effect,
+    format_effect_level,
     format_required_seeds,
     format_training,
 )
@@ -396,7 +397,7 @@ def _format_effects(report: Report) -> list[str]:
                 else []
             ),
             format_pvalue(row.p_holm),
-            escape_cell(row.verdict),
+            escape_cell(f"{row.verdict}{format_effect_level(row, report.experiment.direction)}"),
         ]
         for row in report.effects
     ]

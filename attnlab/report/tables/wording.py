@@ -27,10 +27,11 @@ from attnlab.report.schema import (
 )
 from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
-from attnlab.report.verdicts.verdict_rules import EFFECT_MEANINGS
+from attnlab.report.verdicts.verdict_rules import EFFECT_MEANINGS, find_diverging_level
 from attnlab.stats import is_inside_region
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
 from attnlab.store.experiment_schema import InterimSchedule
+from attnlab.store.run_schema import Direction
 
 DECIDED_VERDICTS = (Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE)
 DELTA = "\N{GREEK CAPITAL LETTER DELTA}"
@@ -371,3 +372,9 @@ def _format_evidence_count(claim: ClaimResult, effect: Effect | None) -> str:
     count = f"{n} of {claim.planned}" if claim.planned not in (None, n) else f"{n}"
     shown = f"; {DELTA} over {effect.n}" if effect and effect.n != n else ""
     return f"{count} {BASES[claim.basis].unit_name}{'' if count == '1' else 's'}{shown}"
+
+
+def format_effect_level(effect: Effect, direction: Direction) -> str:
+    """Format ` at 98.3%`, the level of a verdict that the printed interval would not give; else empty."""
+    level = find_diverging_level(effect, direction)
+    return "" if level is None else f" at {format_percent(level)}%"

@@ -7,7 +7,7 @@ COMPARABLE, because without a finished pair there is nothing to compare.
 
 import math
 
-from attnlab.report.schema import EffectVerdict, Verdict
+from attnlab.report.schema import Effect, EffectVerdict, Verdict
 
 IntervalBounds = tuple[float, float]
 
@@ -71,6 +71,29 @@ def decide_effect_verdict(
     return next(verdict for holds, verdict in rows if holds)
 
 
+def find_diverging_level(effect: Effect, direction: str) -> float | None:
+    """Find the level that explains why the printed interval alone would give another verdict.
+
+    It is that of the verdict's own interval if that is narrower than the printed one, else that of the
+    interval which does not show the alternative. None if both agree, if ranks decided, and for effects that
+    are not judged against the margin.
+    """
+    if not effect.primary or effect.mean is None or effect.verdict not in _JUDGMENTS:
+        return None
+    printed = (
+        -math.inf if effect.low is None else effect.low,
+        math.inf if effect.high is None else effect.high,
+    )
+    alternative = decide_effect_verdict(printed, printed, effect.margin, direction)
+    if alternative == effect.verdict:
+        return None
+    levels = dict.fromkeys(_JUDGMENTS, 1 - effect.alpha)
+    levels |= dict.fromkeys((EffectVerdict.EQUIVALENT, EffectVerdict.NOT_WORSE), 1 - 2 * effect.alpha)
+    if levels[effect.verdict] < effect.level:
+        return levels[effect.verdict]
+    return levels[alternative] if levels[alternative] > effect.level else None
+
+
 EFFECT_MEANINGS = {
     EffectVerdict.BETTER_MORE: "better by more than the margin",
     EffectVerdict.BETTER: "better, but inconclusive whether by more than the margin",
@@ -81,6 +104,7 @@ EFFECT_MEANINGS = {
     EffectVerdict.INCONCLUSIVE: "these seeds do not decide it, which is no evidence of equality",
     EffectVerdict.LEAKING: "sees future tokens by design and is not ranked",
 }
+_JUDGMENTS = EFFECT_MEANINGS.keys() - {EffectVerdict.LEAKING}
 
 
 def count_decimals(width: float | None, default: int = 3) -> int:
