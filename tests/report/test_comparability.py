@@ -43,6 +43,32 @@ def list_ranked_arms(report: Report) -> list[str]:
     return [arm.arm for arm in build_answer(report).arms if arm.is_ranked]
 
 
+@pytest.mark.parametrize(
+    ("unknown_in", "verdict"), [(("gqa",), "NOT COMPARABLE"), (("mha", "gqa", "mqa"), "SUPPORTED")]
+)
+def test_controlled_resource_that_one_arm_does_not_report_is_not_comparable(
+    tmp_path: Path, unknown_in: tuple[str, ...], verdict: str
+) -> None:
+    runs = [
+        replace_result(run, estimate=run.result.estimate.model_copy(update={"flops_per_token": None}))
+        if run.arm in unknown_in
+        else run
+        for run in write_runs(tmp_path, World())
+    ]
+    context = build_context(World(), controlled=["flops"])
+    report = build_report(context, runs, None, build_provenance())
+    assert list_verdicts(report)[0] == verdict
+    text = "training FLOPs per token: controlled, but gqa has no value"
+    assert (report.verdict.claims[0].not_comparable == [text]) == (verdict == "NOT COMPARABLE")
+
+
+def test_arm_without_a_finished_run_is_not_incomparable(tmp_path: Path) -> None:
+    world = World(status={("gqa", seed): "crashed" for seed in range(5)})
+    report = make_report(tmp_path, world)
+    assert list_verdicts(report)[0] == "NO RESULT"
+    assert not any(line.startswith("gqa: ") for line in report.warnings)
+
+
 @pytest.mark.parametrize("kind", ["sees_future", "sees_rows"])
 def test_leaking_arm_is_not_comparable_in_claims_effects_and_ranking(tmp_path: Path, kind: str) -> None:
     world = World(effects={"mha": 0.0, "gqa": -1.5, "mqa": 0.06}, leakage={"gqa": CAUSAL | {kind: 1}})

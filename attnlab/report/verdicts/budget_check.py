@@ -172,16 +172,22 @@ def is_unmatched(budget_check: BudgetCheck, row: BudgetRow, arm: str) -> bool:
 
 
 def find_budget_violations(budget_check: BudgetCheck, arm: str, against: str) -> list[IncomparabilityReason]:
-    """Find the controlled rows in which two arms differ; they make a claim NOT COMPARABLE.
+    """Find the controlled rows in which two arms differ or may differ; they make a claim NOT COMPARABLE.
 
-    The matched resource is no reason against an arm that was left unmatched.
+    The matched resource is no reason against an arm that was left unmatched. A resource may differ if only
+    one of two finished arms reports it.
     """
     reasons = list[IncomparabilityReason]()
+    finished_arms = {count.arm for count in budget_check.seeds if count.finished}
     for row in budget_check.rows:
         if not row.controlled or any(is_unmatched(budget_check, row, name) for name in (arm, against)):
             continue
         cell, against_cell = (row.get_cell(name) for name in (arm, against))
-        if cell.value is None or against_cell.value is None:
+        missing = [each.arm for each in (cell, against_cell) if each.value is None]
+        if missing:
+            if len(missing) == 1 and missing[0] in finished_arms:
+                text = f"{row.label}: controlled, but {missing[0]} has no value"
+                reasons.append(IncomparabilityReason(row.label, text))
             continue
         if cell.varies or against_cell.varies:
             text = f"{row.label}: controlled, but differs between seeds"
