@@ -98,6 +98,7 @@ def test_page_and_text_speak_of_budgets(tmp_path, blank_charts):
         assert "SAME PLATEAU" in text
         assert "Effect at each budget" in text
         assert "tuned at budget 2x; the others have the same" in text
+        assert "All intervals are 95% CIs. Those at one budget are of its seeds alone, without" in text
         body = re.sub(r"<(style|script)>.*?</\1>", "", text, flags=re.DOTALL)
         assert not re.search(r"ladder size|at each size|across sizes|ten times", body, re.IGNORECASE)
     assert "reached sooner, not lower" in terminal

@@ -15,6 +15,7 @@ from attnlab.report.report_builder import to_plain_json
 from attnlab.report.schema import Report
 from attnlab.report.tables.claim_sources import Citation, load_ladder_citations, load_reworded_ladder
 from attnlab.report.tables.source_links import find_bibliography
+from attnlab.report.tables.wording import format_level
 from attnlab.stats.replications.budget_verdict import BUDGET_RULE_TEXT
 from attnlab.stats.replications.scaling_verdict import RULE_TEXT
 
@@ -133,6 +134,7 @@ def render_ladder_html(
         scope=describe_sizes_and_verdicts(ladder),
         styles=assign_styles(ladder.arms, ladder.baseline),
         tones={row.verdict: VERDICT_TONES.get(row.verdict, DEFAULT_TONE) for row in ladder.comparisons},
+        intervals=describe_intervals(ladder),
         rule=describe_rule(ladder),
         caption=BUDGET_CAPTION if ladder.ladder.budgets else SIZE_CAPTION,
         learning_rates=describe_learning_rates(ladder),
@@ -148,6 +150,15 @@ def describe_sizes_and_verdicts(ladder: LadderReport) -> str:
     claims = [f"{claim.says}: {ladder.format_claim_verdicts(claim)}" for claim in ladder.claims]
     scope = ", ".join(filter(None, (f"{len(ladder.sizes)} {ladder.step_name}s", ladder.scope)))
     return " ".join(f"{sentence}." for sentence in (scope, "; ".join(claims)) if sentence)
+
+
+def describe_intervals(ladder: LadderReport) -> str:
+    """The level of the intervals of a ladder, and their difference from those of its reports."""
+    return (
+        f"All intervals are {format_level(ladder.level)}s. Those at one {ladder.step_name} are of its seeds "
+        f"alone, without the correction for interim analyses; the report of each {ladder.step_name} has the "
+        "corrected ones."
+    )
 
 
 def describe_rule(ladder: LadderReport) -> str:
@@ -207,7 +218,7 @@ def render_ladder_markdown(
             text for text in (row.sentence, describe_learning_rate_caveat(ladder, row)) if text
         )
         lines += [f"- **{row.verdict}**, {pair}: {escape_cell(sentence)}"]
-    lines += [""]
+    lines += ["", escape_cell(describe_intervals(ladder)), ""]
     step = "budget" if ladder.ladder.budgets else "ladder size"
     names = [escape_cell(size.name) for size in ladder.sizes]
     rows = [
