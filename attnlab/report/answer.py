@@ -175,7 +175,8 @@ def describe_short_training(report: Report) -> str:
         totals.append(tokens / batch)
     if not totals:
         return ""
-    steps = format_number(round(max(totals)))
+    fewest, most = (format_number(round(end(totals))) for end in (min, max))
+    steps = fewest if fewest == most else f"{fewest} to {most}"
     return f"Trained for {steps} steps: a demonstration of the report, not a finding about the designs."
 
 

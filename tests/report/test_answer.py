@@ -61,6 +61,16 @@ def test_page_and_markdown_call_short_training_a_demonstration(
         assert page.count("SUPPORTED: the statement holds. It does not say that the design is good.") == 1
 
 
+def test_short_training_of_unequal_arms_is_a_range(tmp_path: Path) -> None:
+    runs = []
+    for run in write_runs(tmp_path, World()):
+        steps = 4 if run.arm == "gqa" else 8
+        estimate = run.result.estimate.model_copy(update={"steps": steps, "tokens": steps * 512})
+        runs.append(replace_result(run, estimate=estimate))
+    report = build_report(build_context(World()), runs, None, build_provenance())
+    assert describe_short_training(report).startswith("Trained for 4 to 8 steps: a demonstration")
+
+
 def test_measurements_without_training_are_no_demonstration(tmp_path: Path) -> None:
     runs = [
         replace_result(run, estimate=run.result.estimate.model_copy(update={"steps": 0, "tokens": 0}))
