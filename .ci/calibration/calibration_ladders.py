@@ -104,9 +104,19 @@ def draw_ladders(
 
 
 def draw_stopped_ladders(
-    noise: str, truth: str, seeds: Sequence[int], margin: float, ladders: int = LADDERS
+    noise: str,
+    truth: str,
+    seeds: Sequence[int],
+    margin: float,
+    ladders: int = LADDERS,
+    *,
+    threshold: float = 1.0,
 ) -> LadderSample:
-    """`draw_ladders`, with each size stopped at the analysis of `LOOKS` that decides "below the margin"."""
+    """`draw_ladders`, with each size stopped at the analysis of `LOOKS` that decides a claim about it.
+
+    Args:
+        threshold: That of the claim, in margins.
+    """
     values = _values(noise, truth, seeds, margin, ladders)
     n, means, variances = (np.zeros((ladders, len(seeds))) for _ in range(3))
     for index, last in enumerate(seeds):
@@ -118,7 +128,7 @@ def draw_stopped_ladders(
             for target, current in ((n, count), (means, mean), (variances, variance)):
                 target[:, index] = np.where(goes_on, current, target[:, index])
             critical = GroupSequential(analyses, number).critical_value(count, 0.05)
-            goes_on &= np.abs(mean - margin) < critical * np.sqrt(variance / count)
+            goes_on &= np.abs(mean - threshold * margin) < critical * np.sqrt(variance / count)
     return LadderSample(STEP * np.arange(len(seeds)), n, means, variances)
 
 
@@ -221,6 +231,12 @@ def format_coverage_table() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     **{noise.replace(" ", "_"): partial(format_error_table, noise) for noise in NOISES},
     "stopped": partial(format_error_table, "normal", draw_stopped_ladders),
+    **{
+        f"stopped_{name}": partial(
+            format_error_table, "normal", partial(draw_stopped_ladders, threshold=threshold)
+        )
+        for name, threshold in {"above_0": 0.0, "below_minus_margin": -1.0}.items()
+    },
     "powers": lambda: format_power_table(MARGINS[0]),
     "powers_wide": lambda: format_power_table(MARGINS[1]),
     "coverage": format_coverage_table,
