@@ -149,6 +149,8 @@ class Use(FrozenModel):
     """Provenance of a run; none of it changes the run's result or id.
 
     Attributes:
+        arm: Name of the run, which also has its learning rate or calibration: "gqa lr=0.01".
+        base_arm: The arm of the experiment that the run belongs to: "gqa".
         axes: The option chosen in each config group, as in heads: gqa.
         split: Number of micro-batches per batch.
         user_targets: User-defined names that any run of the command builds.
@@ -159,6 +161,7 @@ class Use(FrozenModel):
 
     experiment: str | None = None
     arm: str | None = None
+    base_arm: str | None = None
     axes: dict[str, str] = {}
     overrides: tuple[str, ...] = ()
     split: int = 1
@@ -183,6 +186,11 @@ class RunConfig(FrozenModel):
     @property
     def arm(self) -> str:
         return self.use.arm or "run"
+
+    @property
+    def base_arm(self) -> str:
+        """The arm that a tuning or calibration run belongs to; that of any other run is its own."""
+        return self.use.base_arm or self.arm
 
     @property
     def seed(self) -> int:

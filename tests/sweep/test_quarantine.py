@@ -34,7 +34,13 @@ def test_failures_of_two_arms_in_a_row_are_those_of_the_host(runs):
     ] * MAX_FAULTS
 
 
-def test_failures_of_one_arm_among_several_count_for_nothing(runs):
+@pytest.mark.parametrize("is_tuned", [False, True])
+def test_failures_of_one_arm_among_several_count_for_nothing(runs, is_tuned):
+    if is_tuned:
+        runs = {
+            folder: spec.with_provenance(arm=f"{spec.arm} lr={spec.seed}", base_arm=spec.arm)
+            for folder, spec in runs.items()
+        }
     faults = HostFaults()
     for folder, spec in [*runs.items()][::2]:
         fail(faults, folder, spec)

@@ -67,6 +67,7 @@ def test_extended_plan_equals_new_plan(plan_toy, monkeypatch):
             [plan] = extend_plans([plan], InProcessChecker(), results.get)
         assert plan == replace(replanned, composed_experiment=plan.composed_experiment)
         assert len(plan.tuning_runs) > 12
+    assert {run.base_arm for run in plan.all_runs} == {*BEST}
 
 
 @pytest.mark.rare

@@ -2,7 +2,7 @@
 
 MAX_FAULTS failures in a row count against a host if they came before the first step, or if the run has
 succeeded elsewhere since. An arm that fails by itself must not bar every host, so the failures of one arm
-among several are not enough.
+among several are not enough, whatever their learning rates.
 """
 
 from collections.abc import Mapping
@@ -53,8 +53,8 @@ class HostFaults:
             for fault in self._faults
             if fault.before_first_step or run_directories.is_done(fault.folder)
         ]
-        arms = {fault.run.arm for fault in faults}
-        if len(faults) < MAX_FAULTS or (len(arms) == 1 and len({run.arm for run in runs.values()}) > 1):
+        arms = {fault.run.base_arm for fault in faults}
+        if len(faults) < MAX_FAULTS or (len(arms) == 1 and len({run.base_arm for run in runs.values()}) > 1):
             return None
         record = run_directories.load_run_result(faults[-1].folder)
         last = record.failure.message if record is not None and record.failure else "see log.txt of the runs"

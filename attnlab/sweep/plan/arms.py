@@ -43,7 +43,12 @@ class Arm:
         axes = self.composed.axes
         run_configs = []
         for seed in seeds:
-            use = Use(arm=arm_name or self.name, axes=axes, overrides=(*self.overrides, f"seed={seed}"))
+            use = Use(
+                arm=arm_name or self.name,
+                base_arm=self.name,
+                axes=axes,
+                overrides=(*self.overrides, f"seed={seed}"),
+            )
             run_configs.append(make_run_config(self.config(seed), self.estimate, self.source, use))
         return run_configs
 
