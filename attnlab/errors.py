@@ -24,11 +24,12 @@ class InvalidConfig(ValueError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python, CUDA's allocator or torch's CPU allocator ran out of memory."""
+    """Whether Python, an allocator of CUDA, cuBLAS or cuDNN, or torch's CPU allocator ran out of memory."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    text = str(error).lower()  # torch's CPU allocator raises a plain RuntimeError
-    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or OUT_OF_MEMORY in text)
+    text = str(error).lower()  # all but CUDA's allocator raise a plain RuntimeError
+    phrases = ("can't allocate memory", "status_alloc_failed", OUT_OF_MEMORY)
+    return isinstance(error, RuntimeError) and any(phrase in text for phrase in phrases)
 
 
 def is_host_out_of_memory(error: BaseException) -> bool:
@@ -113,6 +114,14 @@ def describe_disk_full(error: BaseException, default_path: object = "the output"
             return f"{NO_SPACE}: {cause.filename or default_path}"
         cause = cause.__cause__ or cause.__context__
     return None
+
+
+def is_disk_failure(error: BaseException) -> bool:
+    """Whether a disk is full, or it or the server of a network disk failed."""
+    if describe_disk_full(error) is not None:
+        return True
+    name = errno.errorcode.get(error.errno or 0) if isinstance(error, OSError) else None
+    return name in ("EIO", "ESTALE", "EREMOTEIO")  # errno lacks the last one on some systems
 
 
 # Of a file, folder or link of the user's that attnlab cannot use.

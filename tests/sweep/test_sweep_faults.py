@@ -154,13 +154,7 @@ def test_worker_that_lost_its_lease_reports_the_takeover_and_writes_nothing(attn
 
 @pytest.mark.rare
 def test_full_disk_is_recorded_and_the_same_command_resumes(attnlab, disk):  # noqa: F811
-    line = (
-        "model.act=fill",
-        "seed=0,1",
-        "sweep.slots=1",
-        f"paths.runs={disk / 'runs'}",
-        "sweep.retry_failed=true",
-    )
+    line = ("model.act=fill", "seed=0,1", "sweep.slots=1", f"paths.runs={disk / 'runs'}")
     status, _, err = attnlab(*line)
     assert status == 1, err
     records = [json.loads(path.read_text()) for path in disk.glob("runs/*/run.json")]
@@ -168,7 +162,7 @@ def test_full_disk_is_recorded_and_the_same_command_resumes(attnlab, disk):  # n
         f"no space left on device: {disk / 'runs' / record['id'] / 'last.ckpt'}" for record in records
     }
     assert {record["failure"]["message"] for record in records} == messages
-    assert {record["status"] for record in records} == {"crashed"}
+    assert {record["status"] for record in records} == {"killed"}
     assert len(records) == 2  # the sweep went on to the second run
     assert not list(disk.glob("runs/*/.*"))
     assert not list(disk.glob("runs/*/last.ckpt"))

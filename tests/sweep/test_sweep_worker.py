@@ -6,7 +6,8 @@ import pytest
 
 from attnlab.errors import HelperProcessKilled
 from attnlab.sweep.execute.exit_records import classify_exit_code
-from attnlab.sweep.execute.process_control import NO_STATUS, RANK_LOST
+from attnlab.sweep.execute.node_setup import WrongDevice
+from attnlab.sweep.execute.process_control import DISK_FULL, NO_STATUS, RANK_LOST
 from attnlab.sweep.execute.worker import classify_exception
 
 
@@ -27,6 +28,13 @@ class OutOfMemoryError(RuntimeError):
         ),
         (HelperProcessKilled("a signal killed another rank: SIGKILL"), "killed"),
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "killed"),
+        (OSError(errno.ENOSPC, "No space left on device"), "killed"),
+        (OSError(errno.ESTALE, "Stale file handle"), "killed"),
+        (OSError(errno.EIO, "Input/output error"), "killed"),
+        (WrongDevice("planned for cpu, but this machine trains on the card"), "killed"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"), "out_of_memory"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "out_of_memory"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory"), "crashed"),
         (RuntimeError("shapes differ"), "crashed"),
         (KeyError("x"), "crashed"),
     ],
@@ -44,6 +52,7 @@ def test_exception_is_classified_by_its_cause(error, status):
         (-40, False, "killed"),  # a real-time signal, which has no name
         (NO_STATUS, False, "killed"),
         (RANK_LOST, False, "killed"),
+        (DISK_FULL, False, "killed"),
         (7, False, "crashed"),
         (255, False, "crashed"),
     ],

@@ -34,7 +34,7 @@ def classify_exit_code(code: int, memory_ran_out: bool) -> tuple[Status, str]:
     if code == RANK_LOST:
         return "killed", "a signal killed another rank of the run: see log.txt"
     if code == DISK_FULL:
-        return "crashed", NO_SPACE
+        return "killed", NO_SPACE
     return "crashed", f"the worker exited with status {code}"
 
 

@@ -13,6 +13,10 @@ M_MMAP_THRESHOLD = -3  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
 RETAINED_BYTES = 1 << 28  # bytes
 
 
+class WrongDevice(InvalidConfig):
+    """This machine lacks the kind of device that a run was planned for; another one may have it."""
+
+
 def retain_freed_memory() -> None:
     """Make glibc keep the memory that a training step frees.
 
@@ -35,12 +39,12 @@ def validate_device_kind(trainer: Trainer, spec: RunConfig) -> None:
     """Check that this machine trains on the planned kind of device, which is part of the run's id.
 
     Raises:
-        InvalidConfig: the run was planned for another kind of device.
+        WrongDevice: the run was planned for another kind of device.
     """
     local_kind = trainer.device_kind(spec.config)
     planned_kind = spec.estimate.device_kind
     if local_kind != planned_kind:
-        raise InvalidConfig(
+        raise WrongDevice(
             f"planned for {planned_kind}, but this machine trains on {local_kind}: repeat the "
             f"command on a machine with the planned device, or set sweep.device='{local_kind}'"
         )

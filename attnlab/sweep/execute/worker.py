@@ -16,6 +16,7 @@ from filelock import Timeout
 
 from attnlab.errors import (
     describe_disk_full,
+    is_disk_failure,
     is_helper_process_killed,
     is_host_out_of_memory,
     is_out_of_memory,
@@ -177,7 +178,7 @@ def classify_exception(error: BaseException) -> Status:
     """Return the run status that an exception stands for."""
     if isinstance(error, FloatingPointError):
         return "diverged"
-    if is_helper_process_killed(error):
+    if is_helper_process_killed(error) or is_disk_failure(error) or isinstance(error, node_setup.WrongDevice):
         return "killed"
     if is_host_out_of_memory(error):
         return "host_out_of_memory"
