@@ -1,6 +1,11 @@
 """Worker slots of CPUs and GPUs, and workers whose fork server ends."""
 
+import os
+import signal
+import subprocess
+import time
 from multiprocessing import get_all_start_methods
+from types import SimpleNamespace
 
 import pytest
 from processes import wait_until
@@ -76,3 +81,28 @@ def test_worker_outlives_its_fork_server_and_is_waited_for(tmp_path, monkeypatch
     wait_until(lambda: child.poll_exit_code() is not None)
     assert child.poll_exit_code() == process_control.NO_STATUS
     assert not worker_slots.is_process_running(child.pid)
+
+
+@pytest.mark.parametrize(
+    ("grace", "repeat", "is_cut_short"),
+    [(80.0, 0.0, True), pytest.param(0.3, 80.0, False, id="the first signal again, by another way")],
+)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_second_signal_ends_the_grace_period_of_a_hung_run(monkeypatch, number, grace, repeat, is_cut_short):
+    monkeypatch.setattr(process_control, "GRACE_SECONDS", grace)
+    monkeypatch.setattr(process_control, "REPEAT_SECONDS", repeat)
+    command = ["sh", "-c", "trap '' TERM; echo here; while :; do sleep 1; done"]
+    hung = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    hung.stdout.readline()
+    signals = [number]
+
+    def poll_exit_code():
+        if signals:
+            os.kill(os.getpid(), signals.pop())
+        return hung.poll()
+
+    started_at = time.monotonic()
+    worker_slots.stop_children([SimpleNamespace(pid=hung.pid, poll_exit_code=poll_exit_code)])
+    assert hung.returncode == -signal.SIGKILL
+    assert (time.monotonic() - started_at < grace) is is_cut_short
+    hung.stdout.close()

@@ -22,6 +22,7 @@ from attnlab.sweep.execute.ranks import count_devices
 from attnlab.sweep.execute.worker_slots import ChildProcess, WorkerSlot
 from attnlab.sweep.plan.fork_server import Context, make_warm_context
 from attnlab.sweep.plan.trainer import get_trainer_name
+from attnlab.sweep.slow_notice import notify_if_slow
 
 WORKER = "attnlab.sweep.execute.worker"
 
@@ -84,7 +85,8 @@ class Pool:
                     if not self.end_run(run, pending) and self.fail_fast:
                         return
         finally:
-            worker_slots.stop_children([run.worker for run in running if run.worker is not None])
+            with notify_if_slow("the runs save their checkpoints; Ctrl-C ends them at once"):
+                worker_slots.stop_children([run.worker for run in running if run.worker is not None])
 
     def select_next(self, pending: list[Path], running: Sequence[ActiveRun]) -> Path | None:
         """Return the next run to start; None if there is none now."""

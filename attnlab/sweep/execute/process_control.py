@@ -22,7 +22,8 @@ NOT_RECORDED = 78  # a worker's exit status: the failure does not belong to the 
 RANK_LOST = 79  # a worker's exit status: a signal ended another rank of its run
 NOT_TAKEN = 80  # a worker's exit status under --no-wait: another process holds the run, or has ended it
 NO_STATUS = 256  # replaces a worker's exit status (at most 255) if its fork server ended first
-GRACE_SECONDS = 20.0  # to end a step and save a checkpoint
+GRACE_SECONDS = 80.0  # to end a step and save a checkpoint; below the 90 s of `hydra.launcher.signal_delay`
+REPEAT_SECONDS = 1.0  # until a further signal counts: srun forwards signals that its task gets anyway
 
 
 def run_forked_child(module: str, arguments: list[str], log: Path, environment: Mapping[str, str]) -> None:
@@ -115,16 +116,26 @@ def raise_on_signals() -> Iterator[None]:
 
 
 @contextmanager
-def ignore_signals() -> Iterator[None]:
-    """Ignore SIGINT and SIGTERM within the block, so that a second Ctrl-C leaves no orphan.
+def collect_signals() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM within the block, so that a second Ctrl-C leaves no orphan.
 
     In a thread other than the main one, which cannot set handlers, the block changes nothing.
+
+    Yields:
+        The numbers of the signals so far, without those of the first REPEAT_SECONDS.
     """
+    started_at = time.monotonic()
+    received = list[int]()
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        if time.monotonic() - started_at >= REPEAT_SECONDS:
+            received.append(number)
+
     is_main_thread = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM) if is_main_thread else ()
-    previous_handlers = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    previous_handlers = {number: signal.signal(number, handler) for number in numbers}
     try:
-        yield
+        yield received
     finally:
         for number, previous in previous_handlers.items():
             signal.signal(number, previous)

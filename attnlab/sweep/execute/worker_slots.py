@@ -169,18 +169,28 @@ def run_child(slot: WorkerSlot, context: Context | None, module: str, arguments:
     return code
 
 
-def stop_children(
-    children: Sequence[ChildProcess], grace_seconds: float = process_control.GRACE_SECONDS
-) -> None:
-    """Send SIGTERM, on which a run saves a checkpoint; after `grace_seconds` kill the process groups."""
+def stop_children(children: Sequence[ChildProcess], grace_seconds: float | None = None) -> None:
+    """Send SIGTERM, on which a run saves a checkpoint; kill the process groups after a grace period.
+
+    A signal to this process ends the grace period.
+
+    Args:
+        children: the processes to stop.
+        grace_seconds: None for GRACE_SECONDS.
+    """
     if not children:
         return
-    with process_control.ignore_signals():
+    grace_seconds = process_control.GRACE_SECONDS if grace_seconds is None else grace_seconds
+    with process_control.collect_signals() as signals:
         for each in children:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(each.pid, signal.SIGTERM)  # not the data workers, whose death would fail the run
         deadline = time.monotonic() + grace_seconds
-        while time.monotonic() < deadline and any(each.poll_exit_code() is None for each in children):
+        while (
+            time.monotonic() < deadline
+            and not signals
+            and any(each.poll_exit_code() is None for each in children)
+        ):
             time.sleep(0.02)
         for each in children:
             _send_signal(each.pid, signal.SIGKILL)  # and the rest of its group, such as data workers

@@ -30,7 +30,7 @@ from attnlab.sweep.execute.ranks import count_devices
 
 NODE_FILE = "node.json"  # in a run directory: where and when its last attempt began
 _FORWARDED_VARIABLES = ("PYTHONPATH", "ATTNLAB_COMMAND", "HF_HUB_OFFLINE")
-_LOCK_PATIENCE = 60.0  # seconds; a lease held longer belongs to another process
+_LOCK_PATIENCE = GRACE_SECONDS + 40.0  # seconds; a lease held longer belongs to another process
 _WARNING_SIGNALS = {signal.SIGUSR1, signal.SIGUSR2}  # meant for the attempt; they would end a worker
 
 

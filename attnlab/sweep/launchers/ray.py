@@ -20,7 +20,7 @@ from typing import Any
 from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
 from attnlab.store.run_schema import Status
-from attnlab.sweep.execute.process_control import GRACE_SECONDS, NOT_TAKEN, ignore_signals
+from attnlab.sweep.execute.process_control import GRACE_SECONDS, NOT_TAKEN, collect_signals
 from attnlab.sweep.execute.progress import Progress, watch_runs
 from attnlab.sweep.launchers.attempt import (
     Attempt,
@@ -261,9 +261,11 @@ class _TaskRunner:
     def _stop_tasks(self, references: list[Any]) -> None:
         if not references:
             return
-        with ignore_signals():
+        with collect_signals() as signals:
             self.ray.experimental.internal_kv._internal_kv_put(self.stop_key, "stop")
-            self.ray.wait(references, num_returns=len(references), timeout=GRACE_SECONDS + 5)
+            deadline = time.monotonic() + GRACE_SECONDS + 5
+            while references and not signals and time.monotonic() < deadline:
+                _, references = self.ray.wait(references, num_returns=len(references), timeout=0.5)
 
 
 def _run_attempt(attempt: Attempt, stop_key: str) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
 from attnlab.store.run_schema import Status
-from attnlab.sweep.execute.process_control import GRACE_SECONDS, ignore_signals
+from attnlab.sweep.execute.process_control import GRACE_SECONDS, collect_signals
 from attnlab.sweep.execute.progress import Progress, watch_runs
 from attnlab.sweep.launchers.attempt import (
     Attempt,
@@ -298,15 +298,17 @@ def list_array_ids(jobs: Iterable[str]) -> list[str]:
 
 
 def cancel_jobs(jobs: Sequence[SlurmJob]) -> None:
-    """Cancel the jobs without a result and wait while they save checkpoints, ignoring further interrupts."""
+    """Cancel the jobs without a result and wait while they save checkpoints, until a further interrupt."""
     arrays = list_array_ids(job.id for job in jobs if run_directories.load_run_result(job.folder) is None)
     states = query_queue(arrays) if arrays else {}
     if states is not None and all(state in ENDED_STATES for state, _ in states.values()):
         return
-    with ignore_signals():
-        subprocess.run(["scancel", *arrays], check=False, capture_output=True)
+    with collect_signals() as signals:
+        subprocess.run(  # in a session that gets no Ctrl-C
+            ["scancel", *arrays], check=False, capture_output=True, start_new_session=True
+        )
         deadline = time.monotonic() + GRACE_SECONDS + 10
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not signals:
             states = query_queue(arrays)
             if states is not None and all(state in ENDED_STATES for state, _ in states.values()):
                 return
