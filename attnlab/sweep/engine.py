@@ -59,6 +59,7 @@ def run_sweep(overrides: Sequence[str], config: DictConfig, loader: Any, launche
     """
     validate_sweep_config(config)
     settings = _convert_to_dict(config.get("sweep"))
+    settings["array_parallelism"] = getattr(launcher, "options", {}).get("array_parallelism")
     if is_url(config.paths.runs) and not getattr(launcher, "trains_here", False):
         raise InvalidConfig(
             f"paths.runs={config.paths.runs} works only with runs of this machine: remove hydra/launcher, "
@@ -99,7 +100,8 @@ class _Sweep:
     """One command and its state.
 
     `overrides` are its Hydra overrides, `command_line` its full argument list, `settings` and `logger` the
-    config groups `sweep` and `logger`, and `root` is the runs directory.
+    config groups `sweep`, with `array_parallelism` of the launcher `slurm`, and `logger`, and `root` is the
+    runs directory.
     """
 
     overrides: list[str]
@@ -268,7 +270,7 @@ class _Sweep:
             return self.acknowledge_interrupt(interrupt)
         command = reporting.format_noise_command(self.command_line, levels)
         for plan, grid in zip(plans, grids, strict=True):
-            slots = work_left.count_slots(grid.runs, self.settings)
+            slots = work_left.count_slots([plan], self.root, self.settings)
             try:
                 report = noise_grid.build_noise_report(
                     plan, grid, levels, self.root, self.context, slots, command

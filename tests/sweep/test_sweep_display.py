@@ -7,6 +7,7 @@ import pytest
 from attnlab.store import run_directories
 from attnlab.store.run_schema import Failure, RunResult
 from attnlab.sweep import reporting
+from attnlab.sweep.execute.work_folder import WorkFolder, build_work_plan
 from attnlab.sweep.status import display
 
 
@@ -139,9 +140,9 @@ def test_plan_and_sweep_show_that_seeds_of_the_command_line_are_anytime_valid(
 
 def test_time_is_unknown_before_any_run_has_finished(show_view):
     plan = show_view("plan", "seed=0,1")
-    assert "6 to train, 0 done\ncomparison: 0/6 runs; time left unknown\n" in plan
+    assert "6 to train, 0 done\n0/6 runs (comparison); time left unknown\n" in plan
     assert sum("unknown  to train" in line for line in plan.splitlines()) == 6
-    assert "comparison: 0/6 runs; time left unknown\n6 to train\n" in show_view("status", "seed=0,1")
+    assert "0/6 runs (comparison); time left unknown\n6 to train\n" in show_view("status", "seed=0,1")
 
 
 def test_finished_runs_give_the_time_of_their_arm_and_a_guess_for_others(plan_toy, show_view, tmp_path):
@@ -150,35 +151,35 @@ def test_finished_runs_give_the_time_of_their_arm_and_a_guess_for_others(plan_to
     out = show_view("plan", "seed=0,1")
     assert "5 to train, 1 done: " in out
     assert "(~ marks estimates from the FLOPs of other runs, because no run of the arm has finished)" in out
-    assert "comparison: 1/6 runs; about " in show_view("status", "seed=0,1")
+    assert "1/6 runs (comparison); about " in show_view("status", "seed=0,1")
     for run in plan.runs[1:]:
         if run.seed == plan.runs[0].seed:
             write_finished_run(run, tmp_path, 1200.0)
     out = show_view("plan", "seed=0,1")
     assert (
-        "3 to train, 3 done: 50 min of slot time\ncomparison: 3/6 runs; about 25 min left on 2 slots\n" in out
+        "3 to train, 3 done: 50 min of slot time\n3/6 runs (comparison); about 25 min left on 2 slots\n"
+        in out
     )
 
 
 def test_interim_range_ends_with_all_planned_seeds(plan_toy, show_view, tmp_path):
     overrides = ("seeds=null", "looks=[2,4]", "seed=range(4)")
-    expected = "interim analysis 1 of 2: 0/6 runs; up to 4 more if undecided; time left unknown\n"
+    expected = "0/6 runs (interim analysis 1 of 2); up to 4 more; time left unknown\n"
     assert expected in show_view("plan", *overrides)
     [plan] = plan_toy("+experiment=heads", *overrides)
     for run in plan.runs:
         if run.seed == 0:
             write_finished_run(run, tmp_path, 600.0)
     assert (
-        "interim analysis 1 of 2: 3/6 runs; up to 4 more if undecided (at most 35 min); "
-        "about 15 min left on 2 slots\n"
+        "3/6 runs (interim analysis 1 of 2); up to 4 more; about 15 min left, 35 min with them on 2 slots\n"
     ) in show_view("plan", *overrides)
 
 
 def test_total_of_several_plans_counts_shared_runs_once(show_view):
     for view in ("plan", "status"):
-        assert "total: comparison: 0/6 runs; time left unknown\n" in show_view(view, "seed=0,1", times=2)
+        assert "total: 0/6 runs (comparison); time left unknown\n" in show_view(view, "seed=0,1", times=2)
         overrides = ("seeds=null", "looks=[2,4]", "seed=range(4)")
-        total = "total: interim analysis 1 of 2: 0/6 runs; up to 4 more if undecided; time left unknown\n"
+        total = "total: 0/6 runs (interim analysis 1 of 2); up to 4 more; time left unknown\n"
         assert total in show_view(view, *overrides, times=2)
 
 
@@ -224,7 +225,29 @@ def test_table_with_a_row_per_arm_lists_failed_runs(plan_toy, tmp_path, capsys):
     out = capsys.readouterr().out
     assert f"{run.arm} seed={run.seed} {run.id}: crashed  it broke" in out
     assert "19 to train, 1 crashed" in out or "1 crashed, 19 to train" in out
-    assert out.index("comparison: 1/60 runs, 1 failed") < out.index("arm "), "the summary is on top"
+    assert out.index("1/60 runs, 1 failed (comparison)") < out.index("arm "), "the summary is on top"
+
+
+@pytest.mark.parametrize(
+    ("settings", "n_workers", "words"),
+    [
+        ({"slots": 1}, 0, "1 slot"),
+        ({"slots": 1}, 1, "3 slots"),
+        ({"slots": 2, "array_parallelism": 256}, 0, "2 slots"),
+        ({"array_parallelism": 256}, 0, "256 slots"),
+    ],
+)
+def test_time_is_that_on_the_slots_of_workers_of_slurm_or_of_this_machine(
+    plan_toy, tmp_path, capsys, settings, n_workers, words
+):
+    [plan] = plan_toy("+experiment=heads", "seed=0,1")
+    write_finished_run(plan.runs[0], tmp_path, 240.0)
+    folder = WorkFolder(tmp_path, build_work_plan([plan], "command"))
+    folder.join()
+    for _ in range(n_workers):
+        folder.write_state("cpu", 3, [])
+    display.show_plans("status", [plan], tmp_path, settings, list)
+    assert f" left on {words}\n" in capsys.readouterr().out
 
 
 @pytest.mark.rare
@@ -242,7 +265,7 @@ def test_report_of_a_running_sweep_shows_that_it_is_interim(attnlab):
     [page] = [path for path, report in reports.items() if report["verdict"]["planned"] > len(attempts)]
     verdict = reports[page]["verdict"]
     notice = (
-        f"Preliminary report, verdicts may change. Comparison: {len(attempts)}/{verdict['planned']} runs."
+        f"Preliminary report, verdicts may change. {len(attempts)}/{verdict['planned']} runs (comparison)."
     )
     assert verdict["run_warnings"][0].startswith(notice)
     assert notice in page.with_name("report.html").read_text()

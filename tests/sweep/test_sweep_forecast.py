@@ -35,14 +35,21 @@ def forecast_states(runs, finished=(), root=None, **states):
     )
 
 
-def test_forecast_is_the_mean_time_and_peak_memory_of_the_arms_finished_runs():
-    runs = [make_run(seed=seed) for seed in range(3)]
+def test_forecast_is_the_median_time_and_peak_memory_of_the_arms_finished_runs():
+    runs = [make_run(seed=seed) for seed in range(4)]
     finished = [
         make_result(runs[0], 3.0, 10),
-        make_result(runs[1], 5.0, 30),
+        make_result(runs[1], 4.0, 30),
+        make_result(runs[2], 900.0, 20),  # the machine was suspended
         make_result(make_run("other"), 40.0, 50),
     ]
-    assert forecast_states(runs, finished)["a2"] == Forecast(4.0, 30)
+    assert forecast_states(runs, finished)["a3"] == Forecast(4.0, 30)
+
+
+def test_tuning_runs_give_the_time_of_their_arm():
+    tuned = make_run("a lr=0.1").with_provenance(base_arm="a")
+    finished = [make_result(tuned, 4.0, 10), make_result(make_run("other"), 40.0, 50)]
+    assert forecast_states([tuned, make_run(seed=7)], finished)["a7"] == Forecast(4.0, 10)
 
 
 def test_runs_of_other_experiments_give_a_guess_of_the_time_only():

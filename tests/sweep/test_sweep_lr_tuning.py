@@ -11,6 +11,7 @@ from toys import InProcessChecker, shipped_loader
 
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import LearningRateResult
+from attnlab.store import run_directories
 from attnlab.store.run_schema import RunEstimate, RunResult
 from attnlab.sweep.plan.arms import Arm
 from attnlab.sweep.plan.composer import ComposedConfig, Composer
@@ -18,6 +19,7 @@ from attnlab.sweep.plan.plan import extend_plans
 from attnlab.sweep.plan.tuning import lr_tuning
 from attnlab.sweep.plan.tuning.lr_search import RateGrid
 from attnlab.sweep.plan.tuning.tuning_results import ArmSearch, TuningState, load_committed_rates
+from attnlab.sweep.status import work_left
 
 RATES = (0.2, 0.3, 0.4, 0.8)
 TUNE = "tune={lr:[0.8,0.2,0.4,0.3],seeds:[7,8,9]}"
@@ -68,6 +70,23 @@ def test_extended_plan_equals_new_plan(plan_toy, monkeypatch):
         assert plan == replace(replanned, composed_experiment=plan.composed_experiment)
         assert len(plan.tuning_runs) > 12
     assert {run.base_arm for run in plan.all_runs} == {*BEST}
+
+
+def test_only_searches_that_are_not_over_may_add_runs(plan_toy, tmp_path):
+    results = {}
+    [plan] = plan_toy("+experiment=heads", TUNE)
+    while plan.tuning.arms["two"].search.best_rate is None:
+        results |= {run.id: make_toy_result(run) for run in plan.tuning_runs if run.base_arm == "two"}
+        [plan] = extend_plans([plan], InProcessChecker(), results.get)
+    for arm, seconds in (("one", 10.0), ("four", 20.0)):
+        run = next(run for run in plan.tuning_runs if run.base_arm == arm)
+        (tmp_path / run.id).mkdir()
+        result = make_toy_result(run, estimate=run.estimate, seconds=seconds)
+        run_directories.write_run_result(tmp_path / run.id, result)
+    work = work_left.load_work_left([plan], tmp_path, {"slots": 2})
+    n_possible = plan.tuning.grid.max_runs - len(RATES)
+    assert (work.n_possible, work.n_possible_tuning) == (0, 2 * n_possible)
+    assert 2 * (work.max_seconds - work.seconds) == pytest.approx(n_possible * (10.0 + 20.0))
 
 
 @pytest.mark.rare

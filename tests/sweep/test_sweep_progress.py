@@ -21,7 +21,8 @@ RECORD = RunResult(id="a", status="done", seed=0, config={}, metrics={"val/loss"
 WORK = WorkLeft(
     "interim analysis 1 of 6", 8, 0, 16, n_possible=96, seconds=90.0, max_seconds=300.0, slot_seconds=180.0
 )
-WORDS = "interim analysis 1 of 6: 8/16 runs; up to 96 more if undecided (at most 5 min)"
+WORDS = "8/16 runs (interim analysis 1 of 6); up to 96 more"
+TIME = "about 1 min left, 5 min with them"
 
 
 class Terminal(io.StringIO):
@@ -51,10 +52,10 @@ def refresh(display, running):
 
 def test_work_left_in_words():
     assert WORK.describe() == WORDS
-    assert WORK.describe_with_time() == f"{WORDS}; about 1 min left"
-    assert WORK.describe_time(elapsed=80) == "about 10 s left"
+    assert WORK.describe_with_time() == f"{WORDS}; {TIME}"
+    assert WORK.describe_time(elapsed=80) == "about 10 s left, 3 min with them"
     assert WorkLeft("", 3, 1, 5).describe_with_time() == "3/5 runs, 1 failed; time left unknown"
-    assert WorkLeft("comparison", 5, 0, 5).describe_with_time() == "comparison: 5/5 runs"
+    assert WorkLeft("comparison", 5, 0, 5).describe_with_time() == "5/5 runs (comparison)"
 
 
 def test_in_a_pipe_each_ended_run_is_a_line():
@@ -77,7 +78,7 @@ def test_in_a_pipe_runs_count_within_the_whole_command():
         display.add_runs({RUN: LABELS[RUN]})
         display.finish_run(RUN, RECORD)
     stage, run = out.getvalue().splitlines()
-    assert stage == f"{WORDS}; about 1 min left"
+    assert stage == f"{WORDS}; {TIME}"
     assert run.startswith("[9/16] gqa seed=0  done")
 
 
@@ -104,8 +105,9 @@ def test_in_a_pipe_a_line_ends_a_long_silence(monkeypatch, tmp_path):
         refresh(display, [(tmp_path, 0)])
         assert out.getvalue() == ""
         monkeypatch.setattr(progress, "_MAX_SILENCE", 0.0)
+        display.count_work = lambda launched: WORK
         refresh(display, [(tmp_path, 0)])
-    assert out.getvalue() == "0/1 runs; running: gqa seed=0 step 3/100 loss 2.5000\n"
+    assert out.getvalue() == f"{WORDS}; {TIME}; running: gqa seed=0 step 3/100 loss 2.5000\n"
 
 
 def test_steps_of_an_earlier_attempt_do_not_count(tmp_path):
@@ -131,7 +133,7 @@ def test_a_terminal_shows_counts_time_slots_steps_and_losses_within_80_columns(t
         refresh(display, [(tmp_path, 0)])
         time.sleep(0.5)  # two redraws
         drawn = re.sub(r"\x1b\[[\d;?]*\w", "", out.getvalue())
-    assert WORDS.split(" (")[0] in drawn
+    assert WORDS in drawn
     assert "25/100" in drawn
     assert "2.5000" in drawn
     assert "about 1 min left" in drawn

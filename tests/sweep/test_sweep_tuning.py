@@ -230,4 +230,4 @@ def test_sweep_tunes_rung_by_rung_and_report_shows_cost(attnlab):
     result_file.unlink()  # as after an interruption
     status, out, _ = attnlab(*line)
     assert (status, len(attnlab.load_attempts())) == (0, 21 + 4 + 1), "nothing is trained twice"
-    assert "learning-rate tuning: 16/19 runs" in out
+    assert "16/19 runs (learning-rate tuning)" in out

@@ -64,8 +64,10 @@ def test_arms_own_runs_precede_others():
     assert not estimate.has_finished_runs("a")
     estimate.add_finished_run("a", 2e9, 3.0, 10, 0.3)
     estimate.add_finished_run("a", 2e9, 5.0, 10, 0.5)
-    assert estimate.estimate_seconds("a", 2e9, 10) == pytest.approx(4.0)
+    assert estimate.estimate_seconds("a", 2e9, 10) == pytest.approx(3.0), "the lower median"
     assert estimate.has_finished_runs("a")
+    estimate.add_timed_steps("run", "a", 2e9, {"max_steps": 10, "timed_steps": 1, "timed_seconds": 0.1})
+    assert estimate.estimate_seconds("a", 2e9, 10) == pytest.approx(3.0), "a running run is a fallback"
 
 
 def test_runs_without_timed_steps_are_scaled_as_a_whole():

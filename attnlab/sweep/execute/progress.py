@@ -67,31 +67,31 @@ class WorkLeft:
         return bool(self.n_possible or self.n_possible_tuning)
 
     def describe(self) -> str:
-        """Format `interim analysis 1 of 6: 8/16 runs; up to 96 more if undecided (at most 5 min)`."""
-        text = f"{self.stage}: " if self.stage else ""
-        text += f"{self.n_ended}/{self.n_required} runs" + (
-            f", {self.n_failed} failed" if self.n_failed else ""
-        )
-        counts = ((self.n_possible, "undecided"), (self.n_possible_tuning, "tuning needs them"))
-        more = [f"up to {count} more if {condition}" for count, condition in counts if count]
-        if not more:
-            return text
-        limit = (
-            "" if self.max_seconds is None else f" (at most {format_duration(max(1.0, self.max_seconds))})"
-        )
-        return f"{text}; {', '.join(more)}{limit}"
+        """Format the counts as in `8/16 runs (interim analysis 1 of 6); up to 96 more`."""
+        text = f"{self.n_ended}/{self.n_required} runs"
+        text += f", {self.n_failed} failed" if self.n_failed else ""
+        text += f" ({self.stage})" if self.stage else ""
+        n_more = self.n_possible + self.n_possible_tuning
+        return f"{text}; up to {n_more} more" if n_more else text
 
     def describe_with_time(self) -> str:
-        """Format the counts and the time left for the certain runs."""
+        """Format the counts and the time left."""
         return "; ".join(filter(None, (self.describe(), self.describe_time())))
 
     def describe_time(self, elapsed: float = 0.0) -> str:
-        """Format the time left for the certain runs, `elapsed` seconds after it was estimated."""
+        """Format the time left as in `about 1 min left, 5 min with them`, the possible runs.
+
+        Args:
+            elapsed: seconds since it was estimated.
+        """
         if not self.n_left:
             return ""
         if self.seconds is None:
             return f"time left {UNKNOWN}"
-        return f"about {format_duration(max(1.0, self.seconds - elapsed))} left"
+        text = f"about {format_duration(max(1.0, self.seconds - elapsed))} left"
+        if self.may_grow and self.max_seconds is not None:
+            text += f", {format_duration(max(1.0, self.max_seconds - elapsed))} with them"
+        return text
 
 
 _command_display: "Progress | None" = None  # of the command that this process runs
@@ -315,7 +315,7 @@ class Progress:
             self._print_quarter(folder, progress)
         if self.running and now - self._last_line_at > _MAX_SILENCE:
             steps = "; ".join(f"{label} {_format_step(progress)}" for _, label, progress in self.running)
-            self.print_line(f"{self.count().describe()}; running: {steps}")
+            self.print_line(f"{self.count().describe_with_time()}; running: {steps}")
 
     def _read_progress(self, folder: Path) -> Mapping[str, Any]:
         """Read a running run's progress.json; empty while the file is of an earlier, interrupted attempt."""

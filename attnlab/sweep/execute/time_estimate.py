@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import median_low
 from typing import Any
 
 UNKNOWN = "unknown"
@@ -30,6 +30,9 @@ class TimeEstimate:
     FLOPs per step below and above therefore bound the time of a step; the estimate is the geometric mean of
     the bounds. If it may be off by more than a factor of three, the time is unknown. A run without a FLOP
     count is estimated from such runs.
+
+    Of equal work the lower median counts, because a pause of the machine only lengthens a time. Running runs
+    count only where no finished run does.
     """
 
     def __init__(self) -> None:
@@ -66,10 +69,9 @@ class TimeEstimate:
 
     def estimate_seconds(self, arm: str, flops: float, steps: int | None = None) -> float | None:
         """Estimate the seconds of a whole run; None if no timed run is similar enough."""
-        step_timings = [*self._steps, *self._running.values()]
         units: list[tuple[Sequence[_Timing], int]] = [(self._whole_runs, 1)]
         if steps:
-            units.insert(0, (step_timings, steps))
+            units = [(self._steps, steps), *units, ([*self._running.values()], steps)]
         for arms in ({arm}, None):  # its own runs, else those of all arms
             for timings, count in units:
                 similar = [timing for timing in timings if arms is None or timing.arm in arms]
@@ -89,11 +91,11 @@ def _estimate_units(timings: Iterable[_Timing], flops: float, count: int) -> flo
     neighbors = [other for other in (below, above) if other is not None]
     if not neighbors:
         return None
-    means = {other: fmean(timing.seconds for timing in by_flops[other]) for other in neighbors}
-    low = max(seconds * min(1.0, flops / other) for other, seconds in means.items())
-    high = min(seconds * max(1.0, flops / other) for other, seconds in means.items())
+    times = {other: median_low(timing.seconds for timing in by_flops[other]) for other in neighbors}
+    low = max(seconds * min(1.0, flops / other) for other, seconds in times.items())
+    high = min(seconds * max(1.0, flops / other) for other, seconds in times.items())
     if high > _MAX_FACTOR**2 * low:
         return None
     nearest = min(neighbors, key=lambda other: abs(math.log(other / flops)))
     fixed = [timing.fixed_seconds for timing in by_flops[nearest] if timing.fixed_seconds is not None]
-    return count * math.sqrt(low * high) + (fmean(fixed) if fixed else 0.0)
+    return count * math.sqrt(low * high) + (median_low(fixed) if fixed else 0.0)

@@ -13,6 +13,7 @@ from rich.live import Live
 
 from attnlab.errors import InvalidConfig, escape_unprintable, format_suggestions
 from attnlab.store import config_groups, remote
+from attnlab.sweep.execute import worker_slots
 from attnlab.sweep.execute.progress import WorkLeft, format_duration
 from attnlab.sweep.execute.work_folder import describe_workers, get_title, load_workers
 from attnlab.sweep.plan.compute_calibration.compute_calibration import describe_calibration
@@ -236,7 +237,7 @@ def _describe_tuning(plan: Plan) -> list[str]:
 def _describe_work(work: WorkLeft) -> str:
     """Describe the work left, and the slots that its times assume."""
     text = work.describe_with_time()
-    return f"{text} on {work.n_slots} slots" if work.seconds else text
+    return f"{text} on {work.n_slots} slot{'s' if work.n_slots > 1 else ''}" if work.seconds else text
 
 
 def _describe_cost(work: WorkLeft, forecasts: Collection[Forecast]) -> str:
@@ -265,7 +266,9 @@ def _describe_memory_warning(
     device_bytes = run.estimate.device_memory_bytes
     on_cpu = run.estimate.device_kind == "cpu"
     n_sharing = (
-        work_left.count_slots(plan.all_runs, settings) if on_cpu else int(settings.get("slots_per_gpu", 1))
+        len(worker_slots.list_configured_slots("cpu", settings))
+        if on_cpu
+        else int(settings.get("slots_per_gpu", 1))
     )
     n_concurrent = min(n_sharing, len(plan.all_runs))
     if device_bytes is None or required_bytes * n_concurrent <= device_bytes:

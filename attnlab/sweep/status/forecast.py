@@ -30,10 +30,12 @@ def forecast_runs(
 ) -> dict[str, Forecast]:
     """Forecast each run of a plan from finished runs on its kind of device and the plan's running runs.
 
+    Tuning and calibration runs are runs of their arm.
+
     Returns:
         Run id -> forecast.
     """
-    arms = {run.id: run.arm for run in plan.all_runs}
+    arms = {run.id: run.base_arm for run in plan.all_runs}
     kind = plan.runs[0].estimate.device_kind
     estimate = TimeEstimate()
     peaks = dict[str, int]()
@@ -49,13 +51,13 @@ def forecast_runs(
     for run in plan.all_runs:
         if run_states[run.id].status == "running":
             progress = run_directories.read_progress(root / run.id)
-            estimate.add_timed_steps(run.id, run.arm, run.estimate.training_flops, progress)
+            estimate.add_timed_steps(run.id, run.base_arm, run.estimate.training_flops, progress)
     forecasts = {}
     for run in plan.all_runs:
         flops, steps = _count_own_work(run.estimate, run.use.trunk)
-        seconds = estimate.estimate_seconds(run.arm, flops, steps)
-        is_guess = seconds is not None and not estimate.has_finished_runs(run.arm)
-        forecasts[run.id] = Forecast(seconds, peaks.get(run.arm, run.estimate.memory_bytes), is_guess)
+        seconds = estimate.estimate_seconds(run.base_arm, flops, steps)
+        is_guess = seconds is not None and not estimate.has_finished_runs(run.base_arm)
+        forecasts[run.id] = Forecast(seconds, peaks.get(run.base_arm, run.estimate.memory_bytes), is_guess)
     return forecasts
 
 

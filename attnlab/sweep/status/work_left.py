@@ -7,6 +7,7 @@ from typing import Any
 from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute import worker_slots
 from attnlab.sweep.execute.progress import WorkLeft
+from attnlab.sweep.execute.work_folder import get_title, load_workers
 from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.status import interim_status
 from attnlab.sweep.status.forecast import Forecast, forecast_runs
@@ -63,9 +64,10 @@ def count_work_left(
         for run in runs.values()
         if run.id not in certain | untrainable and run_states[run.id].status == interim_status.LATER
     ]
-    possible_tuning = [run for plan in plans for run in _list_possible_tuning_runs(plan, unfinished)]
-    due = [runs[id] for id in runs if id in unfinished]
-    n_slots = count_slots([*runs.values()], settings)
+    possible_tuning = [id for plan in plans for id in _list_possible_tuning_runs(plan, unfinished)]
+    due_seconds = [_estimate_rest(run_states[id], times[id]) for id in runs if id in unfinished]
+    possible_seconds = [times[id].seconds for id in [*(run.id for run in possible), *possible_tuning]]
+    n_slots = count_slots(plans, root, settings)
     return WorkLeft(
         stage=_name_stage(plans, root, unfinished),
         n_ended=len(certain) - len(unfinished),
@@ -76,9 +78,9 @@ def count_work_left(
         n_required=len(certain),
         n_possible=len(possible),
         n_possible_tuning=len(possible_tuning),
-        seconds=_estimate_wall_seconds(due, run_states, times, n_slots),
-        max_seconds=_estimate_wall_seconds([*due, *possible, *possible_tuning], run_states, times, n_slots),
-        slot_seconds=estimate_slot_seconds(due, run_states, times),
+        seconds=_estimate_wall_seconds(due_seconds, n_slots),
+        max_seconds=_estimate_wall_seconds([*due_seconds, *possible_seconds], n_slots),
+        slot_seconds=_add_up(due_seconds),
         n_slots=n_slots,
     )
 
@@ -91,12 +93,17 @@ def _list_untrainable_ids(plan: Plan, root: Path) -> set[str]:
     return {run.id for run in plan.runs if run.arm in plan.untuned_arms}
 
 
-def _list_possible_tuning_runs(plan: Plan, unfinished: Collection[str]) -> list[RunConfig]:
-    """List a planned tuning run for each further one that the search for learning rates may request."""
+def _list_possible_tuning_runs(plan: Plan, unfinished: Collection[str]) -> list[str]:
+    """List a planned tuning run of the same arm for each further one that the searches may request."""
     if plan.tuning is None or not any(run.id in unfinished for run in plan.tuning_runs):
         return []
-    n_possible = plan.tuning.grid.max_runs * len(plan.tuning.arms) - len(plan.tuning_runs)
-    return plan.tuning_runs[:1] * max(0, n_possible)
+    planned = {run.base_arm: run.id for run in plan.tuning_runs}
+    return [
+        planned[arm]
+        for arm, entry in plan.tuning.arms.items()
+        if entry.search.best_rate is None
+        for _ in range(plan.tuning.grid.max_runs - len(entry.search.requested_losses))
+    ]
 
 
 def _name_stage(plans: Sequence[Plan], root: Path, unfinished: Collection[str]) -> str:
@@ -118,33 +125,35 @@ def _name_stage(plans: Sequence[Plan], root: Path, unfinished: Collection[str]) 
     return f"{name} {', '.join(map(str, numbers))} of {n_planned}"
 
 
-def count_slots(runs: Sequence[RunConfig], settings: Mapping[str, Any]) -> int:
-    """Count the worker slots of this machine for the runs."""
-    return len(worker_slots.list_configured_slots(runs[0].estimate.device_kind, settings))
+def count_slots(plans: Sequence[Plan], root: Path, settings: Mapping[str, Any]) -> int:
+    """Count the runs that train at a time: those of the living workers, of SLURM, or of this machine.
 
-
-def _estimate_wall_seconds(
-    runs: Sequence[RunConfig],
-    run_states: Mapping[str, RunState],
-    forecasts: Mapping[str, Forecast],
-    n_slots: int,
-) -> float | None:
-    seconds = estimate_slot_seconds(runs, run_states, forecasts)
-    return None if seconds is None else seconds / max(1, min(n_slots, len(runs)))
-
-
-def estimate_slot_seconds(
-    runs: Sequence[RunConfig], run_states: Mapping[str, RunState], forecasts: Mapping[str, Forecast]
-) -> float | None:
-    """Estimate the remaining slot-seconds of `runs`; None if no run's time is known.
-
-    Runs with an unknown time count as the mean of the others.
+    Args:
+        plans: the plans of the command.
+        root: the runs directory.
+        settings: the config group `sweep`, and `array_parallelism` of the launcher `slurm`.
     """
-    if not runs:
+    if workers := load_workers(root, get_title(plans)):
+        return sum(worker.slots for worker in workers)
+    if n_tasks := settings.get("array_parallelism"):
+        return int(min(n_tasks, settings.get("slots") or n_tasks))
+    return len(worker_slots.list_configured_slots(plans[0].runs[0].estimate.device_kind, settings))
+
+
+def _estimate_rest(state: RunState, forecast: Forecast) -> float | None:
+    """Estimate the seconds that a run still takes; a finished one is trained again as a whole."""
+    fraction_left = 1 - state.fraction_done if state.fraction_done < 1 else 1.0
+    return None if forecast.seconds is None else fraction_left * forecast.seconds
+
+
+def _estimate_wall_seconds(run_seconds: Sequence[float | None], n_slots: int) -> float | None:
+    total = _add_up(run_seconds)
+    return None if total is None else total / max(1, min(n_slots, len(run_seconds)))
+
+
+def _add_up(run_seconds: Sequence[float | None]) -> float | None:
+    """Add up the seconds of runs, an unknown time as the mean of the others; None if all are unknown."""
+    if not run_seconds:
         return 0.0
-    seconds_left = [
-        (1 - (run_states[run.id].fraction_done if run_states[run.id].fraction_done < 1 else 0.0)) * seconds
-        for run in runs
-        if (seconds := forecasts[run.id].seconds) is not None
-    ]
-    return sum(seconds_left) * len(runs) / len(seconds_left) if seconds_left else None
+    known = [seconds for seconds in run_seconds if seconds is not None]
+    return sum(known) * len(run_seconds) / len(known) if known else None
