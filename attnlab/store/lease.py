@@ -121,6 +121,22 @@ def is_held_on_other_host(folder: Path) -> bool:
     )
 
 
+def is_locked(folder: Path) -> bool:
+    """Return whether a process holds the run's lock.
+
+    The check takes the lock for a moment, so every process that acquires it must wait for a moment.
+    """
+    if not (folder / "lock").exists():
+        return is_held_on_other_host(folder)
+    try:
+        with FileLock(folder / "lock", timeout=0):
+            return is_held_on_other_host(folder)
+    except Timeout:
+        return True
+    except OSError:  # read-only: no worker could hold a lock here
+        return False
+
+
 def _acquire_lease(path: Path, token: str, *, wait_forever: bool) -> None:
     last_text = ""
     last_change = time.monotonic()

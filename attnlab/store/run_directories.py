@@ -182,6 +182,7 @@ def write_failure(
         failure=failure,
         config=run_config.config,
         estimate=run_config.estimate,
+        split=run_config.use.split,
         started=datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds"),
         seconds=round(time.time() - started, 3),
     )

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 import torch
@@ -13,9 +13,11 @@ from disks import disk, fill  # noqa: F401 - fixtures
 from processes import wait_until
 
 from attnlab.errors import InvalidConfig
-from attnlab.store.run_schema import RunConfig
+from attnlab.store import run_directories
+from attnlab.store.lease import hold_lease
+from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.execute import process_control
-from attnlab.sweep.execute.submission import launch_with_retries
+from attnlab.sweep.execute.submission import halve_batch, launch_with_retries
 from attnlab.sweep.execute.worker import classify_exception
 
 
@@ -53,6 +55,49 @@ def test_folder_in_place_of_a_run_file_is_rejected_before_training(name, tmp_pat
     (tmp_path / run.id / name).mkdir(parents=True)
     with pytest.raises(InvalidConfig, match=f"{name}: a folder in place of a file .*: move it away"):
         launch_with_retries([run], tmp_path, {}, None, {})
+
+
+RUN = RunConfig(id="0123456789abcdef", config={"seed": 3, "data": {"batch_size": 8}})
+
+
+class _RetryOfAnotherWorker:
+    """A launcher; while it first trains, another worker retries the run, which it later waits for."""
+
+    def __init__(self, root):
+        self.folder, self.calls, self.lease = root / RUN.id, 0, ExitStack()
+
+    def train(self, folders, settings):
+        assert folders == [self.folder]
+        self.calls += 1
+        if self.calls == 1:
+            self.lease.enter_context(hold_lease(self.folder))
+            return
+        self.lease.close()
+        result = RunResult(id=RUN.id, status="done", seed=3, config=RUN.config, metrics={"val/loss": 1.0})
+        run_directories.write_run_result(self.folder, result)
+
+
+def test_run_that_another_worker_retries_is_waited_for(tmp_path):
+    launcher = _RetryOfAnotherWorker(tmp_path)
+    assert launch_with_retries([RUN], tmp_path, {}, launcher, {}) == 0
+    assert launcher.calls == 2
+
+
+def test_two_workers_halve_a_batch_once_and_leave_it_to_the_one_that_trains(tmp_path):
+    run_directories.write_run_config(tmp_path, RUN)
+    folder = tmp_path / RUN.id
+    for n_parts in (2, 4, 8):
+        run_directories.write_failure(folder, "out_of_memory", "no room", 1.0)
+        first, second = halve_batch(RUN, tmp_path), halve_batch(RUN, tmp_path)
+        assert first == second == run_directories.load_run_config(folder)
+        assert (first.use.split, first.use.retried_failure) == (
+            n_parts,
+            run_directories.load_run_result(folder).failure_digest,
+        )
+    with hold_lease(folder):
+        assert halve_batch(RUN, tmp_path) is None
+    run_directories.write_failure(folder, "out_of_memory", "no room", 1.0)
+    assert halve_batch(RUN, tmp_path) is None, "eight examples have no sixteenth"
 
 
 class _ConvertingLauncher:

@@ -23,9 +23,9 @@ from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.store import run_directories
 from attnlab.store.atomic_files import parse_json
 from attnlab.store.guards import ownership, run_references
+from attnlab.store.lease import is_locked
 from attnlab.store.remote_files import is_url
 from attnlab.store.run_schema import RunConfig
-from attnlab.sweep.status.states import is_locked
 
 _RUN_ID_PATTERN = re.compile(r"(?<![0-9a-f])[0-9a-f]{16}(?![0-9a-f])")
 

@@ -11,10 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from filelock import Timeout
+
 from attnlab.errors import InvalidConfig, describe_disk_full
 from attnlab.store import fingerprint, run_directories
 from attnlab.store.atomic_files import CHECKPOINT_NAMES
 from attnlab.store.guards import ownership, trust
+from attnlab.store.lease import hold_lease, is_locked
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.execute import process_control, repair
 from attnlab.sweep.execute.chain import Chain, load_continued_chain
@@ -86,7 +89,8 @@ def launch_with_retries(
 ) -> int:
     """Train the runs; afterwards retry infrastructure failures from their checkpoints.
 
-    In a command that continues a chain of SLURM jobs, the runs whose jobs have ended are retried.
+    Runs that another worker retries are submitted again too: the launcher waits for them. In a command that
+    continues a chain of SLURM jobs, the runs whose jobs have ended are retried.
 
     Args:
         runs: the runs to launch.
@@ -110,20 +114,37 @@ def launch_with_retries(
     if (chain := load_continued_chain(root)) is not None:
         runs = list(_select_resubmitted(runs, root, chain, halves_batches))
     status = _submit_runs(runs, root, experiment_names, launcher, settings)
-    while halves_batches and status == 0 and (smaller := [run for run in runs if try_halve_batch(run, root)]):
+    splits: dict[str, int] = {}
+    n_retries = 0
+    while not status:
+        smaller = [
+            smaller_run
+            for run in (runs if halves_batches else ())
+            if (smaller_run := halve_batch(run, root)) and smaller_run.use.split > splits.get(run.id, 1)
+        ]
+        splits |= {run.id: run.use.split for run in smaller}
         for run in smaller:
-            _print_split(run, root)
-        status = _submit_runs(smaller, root, experiment_names, launcher, settings)
-    for number in range(1, MAX_RETRIES + 1):
-        if status or not retries or not (failed := list(_prepare_retries(runs, root, number))):
+            _print_split(run)
+        failed = list[RunConfig]()
+        if retries and not smaller and n_retries < MAX_RETRIES:
+            failed = list(_prepare_retries(runs, root, n_retries + 1))
+            n_retries += bool(failed)
+        held = [run for run in runs if retries and _is_trained_elsewhere(run, root)]
+        if not (smaller or failed or held):
             break
         children = [
             run
             for run in runs
             if run.config.get("parent") and not run_directories.load_run_result(root / run.id)
         ]
-        status = _submit_runs([*failed, *children], root, experiment_names, launcher, settings)
+        again = {run.id: run for run in [*children, *held, *failed, *smaller]}
+        status = _submit_runs([*again.values()], root, experiment_names, launcher, settings)
     return status
+
+
+def _is_trained_elsewhere(run: RunConfig, root: Path) -> bool:
+    """Return whether another process trains a run: its retry deletes the earlier failure."""
+    return run_directories.load_run_result(root / run.id) is None and is_locked(root / run.id)
 
 
 def is_retryable(record: RunResult) -> bool:
@@ -156,18 +177,17 @@ def _select_resubmitted(
         record = run_directories.load_run_result(root / run.id)
         if count == 0:
             yield run
-        elif halves_batches and try_halve_batch(run, root):
-            _print_split(run, root)
-            yield run
+        elif halves_batches and (smaller := halve_batch(run, root)):
+            _print_split(smaller)
+            yield smaller
         elif count <= MAX_RETRIES and (record is None or is_retryable(record)):
             reason = record.failure.message if record and record.failure else "its job ended without a result"
             print(f"{run.arm} seed={run.seed}: retry {count} of {MAX_RETRIES} after: {reason}", flush=True)
             yield run
 
 
-def _print_split(run: RunConfig, root: Path) -> None:
-    parts = run_directories.read_batch_split(root / run.id)
-    print(f"{run.arm} seed={run.seed} ran out of memory: retrying with each batch in {parts} parts")
+def _print_split(run: RunConfig) -> None:
+    print(f"{run.arm} seed={run.seed} ran out of memory: retrying with each batch in {run.use.split} parts")
 
 
 def _submit_runs(
@@ -304,23 +324,34 @@ def validate_parents(runs: Sequence[RunConfig], root: Path) -> None:
             )
 
 
-def try_halve_batch(run: RunConfig, root: Path) -> bool:
-    """Double the batch split of a run that ran out of memory, and delete its result and checkpoints.
+def halve_batch(run: RunConfig, root: Path) -> RunConfig | None:
+    """Split each batch of a run that ran out of memory in twice as many parts, and delete its checkpoints.
 
-    The gradients of the parts add up to that of the whole batch, so the run keeps its id.
+    The gradients of the parts add up to that of the whole batch, so the run keeps its id. Workers that halve
+    the batch after the same failure agree on the parts.
 
     Returns:
-        Whether the run is to be trained again: it ran out of memory and its batch can be split further.
+        The run as it is to be trained again; None if it did not run out of memory, its batch cannot be split
+        further, or another process holds it.
     """
     folder = root / run.id
+    if _load_memory_failure(folder) is None:
+        return None
+    with suppress(Timeout), hold_lease(folder, timeout_seconds=1.0):
+        if (record := _load_memory_failure(folder)) is None:  # another worker has just retried the run
+            return None
+        parts = 2 * record.split
+        if run.config["data"]["batch_size"] % (parts * count_devices(run.config)):
+            return None
+        changes = {"split": parts, "retried_failure": record.failure_digest}
+        spec = run_directories.load_run_config(folder)
+        run_directories.write_run_config(root, spec.with_provenance(**changes))
+        for name in CHECKPOINT_NAMES:  # a checkpoint counts steps in parts of the old size
+            (folder / name).unlink(missing_ok=True)
+        return run.with_provenance(**changes)
+    return None
+
+
+def _load_memory_failure(folder: Path) -> RunResult | None:
     record = run_directories.load_run_result(folder)
-    if record is None or record.status not in ("out_of_memory", "host_out_of_memory"):
-        return False
-    parts = 2 * run_directories.read_batch_split(folder)
-    if run.config["data"]["batch_size"] % (parts * count_devices(run.config)):
-        return False
-    spec = run_directories.load_run_config(folder)
-    run_directories.write_run_config(root, spec.with_provenance(split=parts))
-    for name in ("run.json", *CHECKPOINT_NAMES):  # a checkpoint counts steps in parts of the old size
-        (folder / name).unlink(missing_ok=True)
-    return True
+    return record if record and record.status in ("out_of_memory", "host_out_of_memory") else None

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from attnlab.store import run_directories
 from attnlab.store.file_names import CHECKPOINT_NAMES
 from attnlab.store.guards import digests
-from attnlab.store.lease import is_held_on_other_host
+from attnlab.store.lease import is_locked
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.execute import repair
 from attnlab.sweep.execute.progress import compute_fraction_done
@@ -96,22 +94,6 @@ def get_file_version(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
-
-
-def is_locked(folder: Path) -> bool:
-    """Return whether a process holds the run's lock.
-
-    The check takes the lock for a moment, so every process that acquires it must wait for a moment.
-    """
-    if not (folder / "lock").exists():
-        return is_held_on_other_host(folder)
-    try:
-        with FileLock(folder / "lock", timeout=0):
-            return is_held_on_other_host(folder)
-    except Timeout:
-        return True
-    except OSError:  # read-only: no worker could hold a lock here
-        return False
 
 
 def load_run_states(
