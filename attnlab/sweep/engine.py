@@ -47,6 +47,10 @@ from attnlab.training.loggers import logger_notes
 FAILED = submission.FAILED
 
 
+class FirstFailure(Exception):
+    """Raised under `sweep.fail_fast` once a run has failed; it ends all stages."""
+
+
 def run_sweep(overrides: Sequence[str], config: DictConfig, loader: Any, launcher: Any) -> int:
     """Plan a sweep, train its missing runs, time the arms and write the report.
 
@@ -165,6 +169,8 @@ class _Sweep:
         try:
             status = self.train(plans, to_launch, planning_seconds)
             times = self.time_plans(plans)
+        except FirstFailure:
+            status = FAILED
         except (KeyboardInterrupt, SigtermExit) as interrupt:
             status = self.acknowledge_interrupt(interrupt)
         self.write_reports(plans, to_launch, times, publish=status < INTERRUPTED)
@@ -204,7 +210,9 @@ class _Sweep:
         self.register_references(plans)
         self.launcher = PullLauncher(self.settings, self.context, folder, limits, started_at)
         try:
-            status = self.train(plans, [], planning_seconds)
+            status = FAILED
+            with suppress(FirstFailure):
+                status = self.train(plans, [], planning_seconds)
             return self.report_once(plans, folder) or status
         except WorkerStopped as stopped:
             self.progress.close()
@@ -261,11 +269,12 @@ class _Sweep:
         self.validate_plans(grids)
         run_directories.require_writable_folder(self.reports, "paths.reports")
         self.register_references(grids)
-        status = 0
+        status = FAILED
         try:
-            status = self.launch_runs(
-                self.select_runs_to_launch([run for grid in grids for run in grid.runs]), grids
-            )
+            with suppress(FirstFailure):
+                status = self.launch_runs(
+                    self.select_runs_to_launch([run for grid in grids for run in grid.runs]), grids
+                )
         except (KeyboardInterrupt, SigtermExit) as interrupt:
             return self.acknowledge_interrupt(interrupt)
         command = reporting.format_noise_command(self.command_line, levels)
@@ -422,7 +431,11 @@ class _Sweep:
         )
 
     def launch_runs(self, to_launch: Sequence[RunConfig], plans: Sequence[Plan]) -> int:
-        """Launch the runs; return 1 if the launcher itself failed."""
+        """Launch the runs; return 1 if the launcher itself failed.
+
+        Raises:
+            FirstFailure: a run failed under `sweep.fail_fast`.
+        """
         upload_results(self.root)
         if to_launch:
             count_work = partial(work_left.load_work_left, plans, self.root, self.settings)
@@ -433,6 +446,10 @@ class _Sweep:
         )
         with suppress(OSError):  # without a network, the report has the runs of this machine
             remote.refresh(self.root)
+        if self.settings.get("fail_fast") and not all(
+            run_directories.is_done(self.root / run.id) for run in to_launch
+        ):
+            raise FirstFailure
         return status
 
     def time_arms(self, plan: Plan) -> TimingResult | None:

@@ -230,6 +230,16 @@ def test_fail_fast_starts_no_run_after_the_first_failure(attnlab):
     assert out.count("missing") == 3
 
 
+@pytest.mark.parametrize("verb", [(), pytest.param(("work",), marks=pytest.mark.rare)])
+def test_fail_fast_starts_no_stage_after_the_first_failure(attnlab, verb):
+    tune = "tune={lr:[0.1,0.2],seeds:[7,8,9]}"
+    line = ("+experiment=ends", "arms=[train,crash]", tune, "sweep.fail_fast=true", "sweep.slots=1")
+    status, _, err = attnlab(*verb, *line)
+    acts = [act for act, *_ in attnlab.load_attempts()]
+    assert (status, acts.count("crash"), acts[-1]) == (1, 1, "crash"), err
+    assert list(attnlab.folder.glob("reports/*/report.json"))
+
+
 @pytest.mark.rare
 @pytest.mark.parametrize("line", [["hydra/launcher=basic"], ["hydra.mode=RUN"]])
 def test_other_launchers_and_hydra_run_mode_store_the_same_run(attnlab, line):
