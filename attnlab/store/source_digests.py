@@ -1,7 +1,8 @@
 """Digests of source code: the modules that a name reaches by imports, each hashed by its tokens.
 
 Comments, docstrings, blank lines and layout do not count; statements do. Only modules of attnlab and of the
-user are read: installed packages are recorded by version. No module is imported to find them.
+user are read, and of installed packages that the names begin with, such as a user's own. Other installed
+packages are recorded by version. No module is imported to find them.
 """
 
 import ast
@@ -18,6 +19,7 @@ from zipimport import zipimporter
 
 SourceLoader = SourceFileLoader | zipimporter
 _IGNORED_TOKENS = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
+_LIBRARIES = {"torch", "pytorch_lightning", "lightning", "hydra"}  # not read, although configs name them
 _LAYOUT_TOKENS = {tokenize.NEWLINE: "\n", tokenize.INDENT: "\x01", tokenize.DEDENT: "\x02"}
 
 
@@ -30,9 +32,10 @@ def hash_sources(names: Iterable[str], excluded_packages: Iterable[str] = ()) ->
     digests: dict[str, str] = {}
     excluded_packages = tuple(excluded_packages)
     queue = [(name, True) for name in names]
+    packages = {name.partition(".")[0] for name, _ in queue} - _LIBRARIES
     while queue:
         name, is_root = queue.pop()
-        for module, file, loader in _find_modules(name, tuple(sys.path)):
+        for module, file, loader in _find_modules(name, name.partition(".")[0] in packages, tuple(sys.path)):
             if (
                 module in digests
                 or module == "attnlab"
@@ -88,15 +91,21 @@ def _is_under(module: str, roots: Iterable[str]) -> bool:
 
 
 @cache
-def _find_modules(name: str, _path: tuple[str, ...]) -> tuple[tuple[str, Path, SourceLoader], ...]:
+def _find_modules(
+    name: str, may_be_installed: bool, _path: tuple[str, ...]
+) -> tuple[tuple[str, Path, SourceLoader], ...]:
     """Return the modules that importing a dotted name runs, packages first; an attribute ends the path.
 
     The file of a module in a zip archive is the archive's path followed by the path inside.
+
+    Args:
+        name: the dotted name.
+        may_be_installed: whether to read an installed package other than attnlab.
     """
-    return tuple(_iterate_modules(name))
+    return tuple(_iterate_modules(name, may_be_installed))
 
 
-def _iterate_modules(name: str) -> Iterator[tuple[str, Path, SourceLoader]]:
+def _iterate_modules(name: str, may_be_installed: bool) -> Iterator[tuple[str, Path, SourceLoader]]:
     path: list[str] | None = None
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
@@ -106,7 +115,7 @@ def _iterate_modules(name: str) -> Iterator[tuple[str, Path, SourceLoader]]:
             return
         if isinstance(spec.loader, SourceLoader) and spec.origin and spec.origin.endswith(".py"):
             file = Path(spec.origin)
-            if depth == 1 and parts[0] != "attnlab" and not _is_user_file(file):
+            if depth == 1 and parts[0] != "attnlab" and not _is_user_file(file, may_be_installed):
                 return
             yield module, file, spec.loader
         if spec.submodule_search_locations is None:
@@ -114,10 +123,10 @@ def _iterate_modules(name: str) -> Iterator[tuple[str, Path, SourceLoader]]:
         path = list(spec.submodule_search_locations)
 
 
-def _is_user_file(file: Path) -> bool:
+def _is_user_file(file: Path, may_be_installed: bool) -> bool:
     folder = str(file.resolve().parent)
     if "site-packages" in file.parts or "dist-packages" in file.parts:
-        return False
+        return may_be_installed
     return not folder.startswith(sysconfig.get_path("stdlib"))
 
 

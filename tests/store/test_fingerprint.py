@@ -217,3 +217,20 @@ def test_module_in_a_zip_archive_is_hashed_like_its_file(user_package, tmp_path,
     shutil.rmtree(user_package)
     monkeypatch.syspath_prepend(tmp_path / "library.zip")
     assert fingerprint.hash_run_source(CONFIG, "mine.unrelated") == expected
+
+
+def test_module_in_an_installed_package_is_hashed_like_its_file(user_package, tmp_path, monkeypatch):
+    with (user_package / "variant.py").open("a") as file:
+        file.write("import installed_elsewhere\n")
+    expected = fingerprint.hash_run_source(CONFIG, "mine.unrelated")
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    shutil.move(user_package, folder)
+    (folder / "installed_elsewhere.py").touch()
+    monkeypatch.syspath_prepend(folder)
+    assert fingerprint.hash_run_source(CONFIG, "mine.unrelated") == expected
+    libraries = {
+        "model": {"_target_": "torch.nn.GELU"},
+        "callbacks": {"_target_": "pytorch_lightning.Callback"},
+    }
+    assert fingerprint.hash_run_source(libraries, "json") == {}
