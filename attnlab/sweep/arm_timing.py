@@ -1,7 +1,7 @@
 """Step times after training: one exclusive process times all arms' final weights while nothing else runs.
 
-Times are cached in `runs/timing/`, in a file named by the digest of the timed runs. A failure is reported and
-never fatal.
+Times are cached in `runs/timing/`, in a file named by the digest of the timed runs and the measuring code. A
+failure is reported and never fatal.
 """
 
 import importlib
@@ -19,6 +19,7 @@ from attnlab.store import fingerprint, run_directories
 from attnlab.store.atomic_files import read_json, write_json
 from attnlab.store.guards import trust
 from attnlab.store.run_schema import RunConfig, RunResult
+from attnlab.store.source_digests import hash_sources
 from attnlab.sweep.execute import node_setup, process_control, repair, worker_slots
 from attnlab.sweep.plan.fork_server import Context
 from attnlab.sweep.plan.trainer import get_trainer_name, load_trainer
@@ -49,7 +50,9 @@ def measure_arm_times(
     if len(folders) < 2:
         return None, "timing needs two arms with a finished run"
     root = next(iter(folders.values())).parent / "timing"
-    path = root / f"{fingerprint.compute_digest({arm: folder.name for arm, folder in folders.items()})}.json"
+    sources = hash_sources([MEASURE_MODULE], excluded_packages=fingerprint.OBSERVER_MODULES)
+    digest = fingerprint.compute_digest([{arm: folder.name for arm, folder in folders.items()}, sources])
+    path = root / f"{digest}.json"
     if (times := _load_times(path)) is not None:
         return times, ""
     for folder in folders.values():
@@ -63,7 +66,7 @@ def measure_arm_times(
         worker_slots.list_worker_slots(device_kind, 1)[0]
         if device_kind != "cpu"
         else worker_slots.WorkerSlot(0, None, 1)
-    )  # one thread, as each run had
+    )  # one thread, so that the times are those of any sweep.slots
     announce(TITLE)
     code = worker_slots.run_child(slot, context, __name__, arguments, log)
     if code == _WRONG_DEVICE:

@@ -2,15 +2,17 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from attnlab.errors import InvalidConfig
+from attnlab.report.schema import TimingResult
 from attnlab.store import file_names, run_directories
+from attnlab.store.atomic_files import write_json
 from attnlab.store.guards import digests
-from attnlab.sweep import reporting
-from attnlab.sweep.arm_timing import measure_arm_times
-from attnlab.sweep.execute import submission, worker
+from attnlab.sweep import arm_timing, reporting
+from attnlab.sweep.execute import submission, worker, worker_slots
 from attnlab.sweep.status.states import load_run_state, load_run_states
 
 WEIGHTS, CURVES, MAPS = file_names.WEIGHTS_FILE, file_names.CURVES_FILE, file_names.MAPS_FILE
@@ -177,9 +179,29 @@ def test_broken_weights_are_not_timed(trained_plan):
         arm: root / next(run.id for run in plan.runs if run.arm == arm) for arm in plan.group_runs_by_arm()
     }
     damage_file(folders["child"] / WEIGHTS, "cut")
-    times, note = measure_arm_times(folders, "cpu", None)
+    times, note = arm_timing.measure_arm_times(folders, "cpu", None)
     assert times is None
     assert note == f"{folders['child'] / WEIGHTS} is truncated or was changed after the run wrote it"
+
+
+def test_arms_are_timed_again_after_an_edit_of_the_measuring_code(trained_plan, monkeypatch):
+    plan, root = trained_plan
+    folders = {run.arm: root / run.id for run in plan.runs}
+    times = TimingResult(
+        device="cpu", threads=1, context=1, batch=1, order="ABBA", metric_definitions={}, arms={}
+    )
+    starts = []
+
+    def run_child(_slot, _context, _module, arguments, _log):
+        starts.append(arguments)
+        write_json(Path(arguments[0]), times.to_dict())
+        return 0
+
+    monkeypatch.setattr(worker_slots, "run_child", run_child)
+    for digest in ("first", "first", "second"):
+        monkeypatch.setattr(arm_timing, "hash_sources", lambda *_, digest=digest, **__: {"module": digest})
+        assert arm_timing.measure_arm_times(folders, "cpu", None) == (times, "")
+    assert len(starts) == 2
 
 
 @pytest.mark.parametrize("changes", [{"metrics": {"val/loss": 0.001}}])
