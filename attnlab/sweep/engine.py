@@ -234,14 +234,14 @@ class _Sweep:
                 if reporter is None:
                     self.write_reports(plans, [], self.time_plans(plans), publish=True)
                     folder.mark_reported(results)
-                    return self.find_status(plans)
         except Timeout:
             reporter = describe_owner(folder.path)
-        for file in self.reference_files:
-            run_references.mark_published(file)
-        self.progress.close()
-        print(escape_unprintable(f"all runs have ended; the report is by {reporter}"), flush=True)
-        return 0
+        if reporter is not None:
+            for file in self.reference_files:
+                run_references.mark_published(file)
+            self.progress.close()
+            print(escape_unprintable(f"all runs have ended; the report is by {reporter}"), flush=True)
+        return self.find_status(plans)
 
     def find_status(self, plans: Sequence[Plan]) -> int:
         """Return 1 if a run that the claims need is missing or failed, else 0."""

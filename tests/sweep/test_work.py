@@ -170,6 +170,8 @@ def test_arm_that_never_starts_puts_no_host_in_quarantine(attnlab):
     assert "quarantine" not in out
     assert [record["status"] for record in load_records(attnlab.folder).values()].count("crashed") == 4
     assert len(load_verdicts(attnlab.folder)) == 1
+    status, out, _ = attnlab("work", *sweep, "seed=0,1,2,3")
+    assert (status, "the report is by" in out) == (1, True), "every worker has the status of the sweep"
 
 
 @pytest.mark.parametrize("text", ["10", "0m", "-1h", "1w", "1h30m", "", "nan"])
