@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from processes import get_parent, is_alive, list_children, load_records, load_records_by_act, wait_until
@@ -16,6 +17,7 @@ from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute import worker_slots
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress
+from attnlab.sweep.launchers.attempt import Attempt
 
 
 def test_every_outcome_is_recorded_and_only_missing_runs_are_trained_again(attnlab):
@@ -109,6 +111,32 @@ def test_worker_that_cannot_be_started_is_an_infrastructure_failure(tmp_path, mo
     for record in map(run_directories.load_run_result, folders):
         assert (record.status, record.is_lost) == ("killed", True)
         assert record.failure.message.startswith("the worker process did not start: ")
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        lambda folder: Pool({"slots": 1, "max_time": 60}, Progress({}, io.StringIO()), None).run([folder]),
+        lambda folder: Attempt(str(folder), os.getcwd(), 1, True, 60.0, {})(),
+    ],
+    ids=["pool", "cluster"],
+)
+def test_pause_of_the_machine_does_not_use_up_the_time_of_a_run(tmp_path, monkeypatch, train):
+    run_directories.write_run_config(tmp_path, RunConfig(id="one", config={"seed": 0}))
+    offset, exit_codes = 0.0, [0, None, None]
+
+    def poll_exit_code():
+        nonlocal offset
+        offset += 3600.0
+        return exit_codes.pop() if len(exit_codes) > 1 else exit_codes[0]
+
+    for name in ("time", "monotonic"):
+        clock = getattr(time, name)
+        monkeypatch.setattr(time, name, lambda clock=clock: clock() + offset)
+    child = SimpleNamespace(pid=2**22, poll_exit_code=poll_exit_code)  # larger than any process id
+    monkeypatch.setattr(worker_slots, "start_child", lambda *_: child)
+    train(tmp_path / "one")
+    assert run_directories.load_run_result(tmp_path / "one") is None, "not timed out"
 
 
 @pytest.mark.rare

@@ -6,7 +6,7 @@ Outcomes are read from disk; this process records a failure if the worker could 
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from attnlab.store.lease import TAKEN_OVER_EXIT_CODE, describe_owner
 from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute import worker_slots
 from attnlab.sweep.execute.exit_records import record_exit, record_lost_run, record_timeout
-from attnlab.sweep.execute.process_control import TERMINATED
+from attnlab.sweep.execute.process_control import TERMINATED, RunTimer
 from attnlab.sweep.execute.progress import Progress, watch_runs
 from attnlab.sweep.execute.ranks import count_devices
 from attnlab.sweep.execute.worker_slots import ChildProcess, WorkerSlot
@@ -36,6 +36,7 @@ class ActiveRun:
     worker: ChildProcess | None  # None if the machine could not start it
     started_at: float
     oom_kills_before: int
+    timer: RunTimer = field(default_factory=RunTimer)
 
     @property
     def exit_code(self) -> int | None:
@@ -125,7 +126,7 @@ class Pool:
             return True
         code = run.worker.poll_exit_code()
         if code is None:
-            if self.max_time is None or time.time() - run.started_at < self.max_time:
+            if self.max_time is None or run.timer.count_seconds() < self.max_time:
                 return False
             worker_slots.stop_children([run.worker], grace_seconds=3.0)
             record_timeout(run.folder, self.max_time, run.started_at)

@@ -79,6 +79,23 @@ def _limit_torch_threads() -> None:
         torch.set_num_threads(int(threads))
 
 
+class RunTimer:
+    """Timer of a run, for a loop that waits for it.
+
+    A pause of the machine or a step of its clock adds at most a second.
+    """
+
+    def __init__(self) -> None:
+        self._seconds, self._last = 0.0, time.monotonic()
+
+    def count_seconds(self) -> float:
+        """Return the seconds so far; to be called in every turn of the loop."""
+        now = time.monotonic()
+        self._seconds += min(now - self._last, 1.0)
+        self._last = now
+        return self._seconds
+
+
 class SigtermExit(SystemExit):
     """Raised on SIGTERM, like KeyboardInterrupt on SIGINT; uncaught, it sets the exit status."""
 

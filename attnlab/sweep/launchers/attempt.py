@@ -24,7 +24,7 @@ from attnlab.store.run_schema import Status
 from attnlab.sweep.execute import worker_slots
 from attnlab.sweep.execute.exit_records import record_exit, record_lost_run, record_timeout
 from attnlab.sweep.execute.pool import WORKER
-from attnlab.sweep.execute.process_control import GRACE_SECONDS, TERMINATED
+from attnlab.sweep.execute.process_control import GRACE_SECONDS, TERMINATED, RunTimer
 from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.ranks import count_devices
 
@@ -70,13 +70,15 @@ class Attempt:
             self._worker = worker_slots.start_child(slot, None, WORKER, [self.folder], folder / "log.txt")
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
+        timer = RunTimer()
         try:
             while (code := self._worker.poll_exit_code()) is None:
-                if self.max_time is not None and time.time() - started_at > self.max_time:
+                seconds = timer.count_seconds()
+                if self.max_time is not None and seconds > self.max_time:
                     worker_slots.stop_children([self._worker], grace_seconds=3.0)
                     record_timeout(folder, self.max_time, started_at)
                     return TERMINATED
-                time.sleep(0.1 if time.time() - started_at < 1 else 0.5)
+                time.sleep(0.1 if seconds < 1 else 0.5)
                 if should_stop():
                     self.stop()
         except BaseException:
