@@ -17,6 +17,7 @@ from attnlab.store import run_directories
 from attnlab.store.lease import hold_lease
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.execute import process_control
+from attnlab.sweep.execute.exit_records import record_exit
 from attnlab.sweep.execute.submission import halve_batch, launch_with_retries
 from attnlab.sweep.execute.worker import classify_exception
 
@@ -81,6 +82,33 @@ def test_run_that_another_worker_retries_is_waited_for(tmp_path):
     launcher = _RetryOfAnotherWorker(tmp_path)
     assert launch_with_retries([RUN], tmp_path, {}, launcher, {}) == 0
     assert launcher.calls == 2
+
+
+class _KilledWorkers:
+    """A launcher of which a signal ends every worker."""
+
+    def __init__(self, number):
+        self.number, self.calls = number, 0
+
+    def train(self, folders, settings):
+        self.calls += 1
+        for folder in folders:
+            (folder / "run.json").unlink(missing_ok=True)
+            record_exit(folder, -self.number, False, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "message"),
+    [
+        (signal.SIGSEGV, "crashed", "signal 11 (SIGSEGV) killed the worker process, after 2 retries"),
+        (signal.SIGTERM, "killed", "signal 15 (SIGTERM) killed the worker process"),
+    ],
+)
+def test_native_crash_is_that_of_the_run_after_two_retries(tmp_path, number, status, message):
+    launcher = _KilledWorkers(number)
+    launch_with_retries([RUN], tmp_path, {}, launcher, {})
+    result = run_directories.load_run_result(tmp_path / RUN.id)
+    assert (launcher.calls, result.status, result.failure.message) == (3, status, message)
 
 
 def test_two_workers_halve_a_batch_once_and_leave_it_to_the_one_that_trains(tmp_path):

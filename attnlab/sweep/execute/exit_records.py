@@ -45,6 +45,26 @@ def format_signal(number: int) -> str:
     return f"signal {number}"
 
 
+# Message of a worker that native code crashed, such as a kernel. Retries tell its bug from a faulty machine.
+_NATIVE_CRASHES = tuple(
+    classify_exit_code(-number, False)[1]
+    for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+)
+
+
+def end_native_crash(folder: Path, n_retries: int) -> None:
+    """Make a crash of native code the run's own, `crashed`, since it followed `n_retries` retries."""
+    record = run_directories.load_run_result(folder)
+    if record is None or record.failure is None or record.failure.message not in _NATIVE_CRASHES:
+        return
+    message = f"{record.failure.message}, after {n_retries} retries"
+    failure = record.failure.model_copy(update={"message": message})
+    crash = record.model_copy(update={"status": "crashed", "failure": failure})
+    with suppress(Timeout), hold_lease(folder, timeout_seconds=1.0):
+        if run_directories.load_run_result(folder) == record:
+            run_directories.write_run_result(folder, crash)
+
+
 def record_exit(folder: Path, code: int, memory_ran_out: bool, started_at: float) -> None:
     """Record the failure of a worker that exited without a result of its own.
 

@@ -21,6 +21,7 @@ from attnlab.store.lease import hold_lease, is_locked
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.execute import process_control, repair
 from attnlab.sweep.execute.chain import Chain, load_continued_chain
+from attnlab.sweep.execute.exit_records import end_native_crash
 from attnlab.sweep.execute.progress import suspend_live_region
 from attnlab.sweep.execute.ranks import count_devices
 
@@ -139,6 +140,9 @@ def launch_with_retries(
         ]
         again = {run.id: run for run in [*children, *held, *failed, *smaller]}
         status = _submit_runs([*again.values()], root, experiment_names, launcher, settings)
+    if n_retries == MAX_RETRIES:
+        for run in runs:
+            end_native_crash(root / run.id, MAX_RETRIES)
     return status
 
 
@@ -184,6 +188,8 @@ def _select_resubmitted(
             reason = record.failure.message if record and record.failure else "its job ended without a result"
             print(f"{run.arm} seed={run.seed}: retry {count} of {MAX_RETRIES} after: {reason}", flush=True)
             yield run
+        elif count > MAX_RETRIES:
+            end_native_crash(root / run.id, MAX_RETRIES)
 
 
 def _print_split(run: RunConfig) -> None:
