@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sampling import full
 
-from attnlab.sweep.plan import check_cache
+from attnlab.sweep.plan import check_cache, invariants_gate
 
 USER_MODULE = "users_trainer"
 
@@ -221,3 +221,14 @@ def test_errors_are_not_cached(config, run_check):
     with pytest.raises(ValueError, match="no"):
         check_cache.load_or_run_check(config, USER_MODULE, fail_check)
     assert check_cache.load_or_run_check(config, USER_MODULE, run_check)["parameters"] == 1
+
+
+@pytest.mark.parametrize(
+    "option", ["heads=gqa", "residual=attention", "block=parallel", "parametrization=mup", "decode=static"]
+)
+def test_every_tested_part_changes_the_key_of_the_invariants(option, compose):
+    plain, changed = (
+        invariants_gate.make_cache_key(config, invariants_gate.INVARIANTS_MODULE)
+        for config in (compose(), compose(option))
+    )
+    assert plain != changed

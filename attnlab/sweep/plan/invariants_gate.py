@@ -1,7 +1,8 @@
 """Gate before training: an arm that breaks an invariant of attention publishes no numbers.
 
-Results are cached by the config of the layers, the source code of the layers and of the invariants, and the
-version of torch, so only new or edited layers cost a check (about a second each).
+Results are cached by the config of the layers, blocks, residual stream and parametrization, their source code
+and that of the invariants, and the version of torch, so only new or edited ones cost a check (about a second
+each).
 """
 
 import sys
@@ -17,7 +18,7 @@ from attnlab.sweep.plan.plan import Plan
 from attnlab.sweep.slow_notice import notify_if_slow
 
 INVARIANTS_MODULE = "attnlab.testing"  # the part of attnlab's own trainer that decides the invariants
-_LAYER_KEYS = ("attention", "mixer", "positions", "layers")
+_MODEL_KEYS = ("attention", "mixer", "positions", "layers", "block", "residual", "parametrization")
 
 
 def collect_broken_invariants(plans: Sequence[Plan], checker: Checker) -> dict[str, list[str]]:
@@ -51,8 +52,8 @@ def reject_broken_arms(broken_by_arm: Mapping[str, Sequence[str]]) -> None:
 
 
 def make_cache_key(config: Mapping[str, Any], module: str) -> str:
-    """Return one key per config of the layers, source code and version of torch."""
-    parts = {key: config["model"].get(key) for key in _LAYER_KEYS}
+    """Return one key per config of the tested parts, source code and version of torch."""
+    parts = {key: config["model"].get(key) for key in _MODEL_KEYS}
     cache = (config.get("decode") or {}).get("cache")
     targets = fingerprint.find_target_names({"parts": parts, "cache": cache})
     return fingerprint.compute_digest(
