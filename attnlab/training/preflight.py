@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 
 from attnlab.attention.cache import create_layer_caches
 from attnlab.attention.contracts import Capabilities, SharedTensors
@@ -167,6 +168,7 @@ def _validate_config(config: Mapping[str, Any]) -> None:
         )
     patches = config["model"].get("layers") or []
     require_layer_per_patch(config)
+    _require_removed_parts(config["model"])
     window = config["model"].get("window")
     if window is not None and all(
         window != value for patch in patches for _, value in fingerprint.flatten_config(patch)
@@ -177,6 +179,19 @@ def _validate_config(config: Mapping[str, Any]) -> None:
         )
     if config.get("convert") and not config["parent"]:
         raise ValueError("convert applies to the weights of another run: set parent, or convert=null")
+
+
+def _require_removed_parts(model: Mapping[str, Any]) -> None:
+    """Raise ValueError if a patch of `model.layers` only removes parts that the mixer does not have."""
+    mixer = OmegaConf.create(model.get("mixer") or model["attention"])
+    for layer, patch in enumerate(model.get("layers") or []):
+        values = dict(fingerprint.flatten_config(patch))
+        if all(value is None and OmegaConf.select(mixer, key) is None for key, value in values.items()):
+            raise ValueError(
+                f"model.layers[{layer}] removes {' and '.join(values)}, which the layers do not have: select "
+                "such a part, as position=rope does for rotary, or layers without this patch, as in "
+                "layers=local_global"
+            )
 
 
 def _build_module(config: Mapping[str, Any], data: Any) -> tuple[Any, Transformer]:

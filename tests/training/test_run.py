@@ -284,6 +284,10 @@ INVALID = {
     "a window that no layer has": (["+model.window=64"], "model.window=64 has no effect"),
     "a window of no tokens": (["layers=local_global", "model.window=0"], "window needs size >= 1"),
     "patches that no layer takes": (["layers=yoco"], "model.layers has 4 patches for only 2 layers"),
+    "a rotation that no layer has": (
+        ["layers=nope_global", "position=alibi"],
+        r"model.layers\[1\] removes rotary, which the layers do not have: .* position=rope",
+    ),
     "heads do not divide the width": (
         ["model.n_heads=3"],
         "n_heads=3 does not divide dim=16: change model.n_heads",
