@@ -104,15 +104,36 @@ def predict_generation_cost(
         flops += 2 * batch * (new * inner_weights + model.head.weight.numel())
         flops += batch * new * connection_flops
         flops += batch * sum(
-            layer.flops(new, keys, absorbed=is_cached_step and layer.can_absorb) for layer in layers
+            _predict_flops(layer, new, keys, is_cached_step and layer.can_absorb) for layer in layers
         )
     size = model.embedding.weight.element_size()
     is_cached_step = cached and len(steps) > 1
-    widths = [layer.read_width(absorbed=is_cached_step and layer.can_absorb) for layer in layers]
+    widths = [_predict_read_width(layer, is_cached_step and layer.can_absorb) for layer in layers]
     bytes_read = batch * last_keys * size * sum(widths)
     return GenerationCost(
         sum(new for new, _ in steps), sum(new * keys for new, keys in steps), flops, bytes_read
     )
+
+
+def _predict_flops(layer: Attention, n_queries: int, n_keys: int, absorbed: bool) -> int:
+    """Return the layer's FLOPs, with those of forget gates over absorbed keys of several groups.
+
+    `Attention.flops` counts one group. A change there would give every run a new id.
+    """
+    flops = layer.flops(n_queries, n_keys, absorbed)
+    if layer.forgetting is not None and absorbed:
+        for groups, sign in ((getattr(layer.heads, "groups", 1), 1), (1, -1)):
+            flops += sign * layer.forgetting.flops(n_queries, n_keys, groups)
+    return flops
+
+
+def _predict_read_width(layer: Attention, absorbed: bool) -> int:
+    """Return the numbers read per key: appended features make values of absorbed heads tensors of their own.
+
+    `Attention.read_width` omits these values, as without a forget gate.
+    """
+    width = layer.read_width(absorbed)
+    return width + getattr(layer.heads, "rank", 0) if layer.forgetting is not None and absorbed else width
 
 
 def list_forward_passes(prompt: int, new_tokens: int, cached: bool) -> list[tuple[int, int]]:

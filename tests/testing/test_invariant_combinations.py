@@ -129,6 +129,29 @@ def test_each_layer_kind_of_a_hybrid_satisfies_all_invariants(option):
     assert find_undeclared_failures(variants, ALL_INVARIANTS) == []
 
 
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"heads": "gla", "score": "forget"},
+        {"heads": "mla", "score": "forget"},
+        {"heads": "single", "normalizer": "talking"},
+    ],
+)
+def test_pairs_of_values_cost_what_they_declare(choices):
+    variant = combine_choices(**choices)
+    assert find_undeclared_failures([variant], {"declared_costs_match_counts"}) == []
+
+
+@pytest.mark.parametrize("option", ["score=multi_token", "epilogue=convolved"])
+@pytest.mark.parametrize("layers", ["cross_layer", "yoco"])
+def test_layers_that_share_keys_may_have_recurrent_state(layers, option):
+    variants = testing.compose_variants(
+        [f"layers={layers}", option, "heads=gqa", "kernel=eager", *BASE_SIZES]
+    )
+    invariants = {"builds", "cache_reorder", "state_size", "left_padding"}
+    assert find_undeclared_failures(variants, invariants) == []
+
+
 def test_rank_one_tensor_product_satisfies_all_invariants():
     variants = testing.compose_variants(
         ["heads=tpa", "model.attention.heads.rank=1", *BASE_SIZES, "kernel=eager"]

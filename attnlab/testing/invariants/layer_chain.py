@@ -14,17 +14,15 @@ class LayerChain(nn.Module):
     """Residual chain of layers whose output is the sum of their contributions, [B, T, M].
 
     Each layer reads x plus the contributions of the layers before it. The layers share one dict of shared
-    tensors and one cache, so at most one of them may have recurrent state or cached tensors.
+    tensors and one cache, so only one of them may cache tokens; all may have recurrent state.
     """
 
     def __init__(self, dim: int, layers: Sequence[Any]) -> None:
         super().__init__()
         self.dim = dim
         self.layers: Any = nn.ModuleList(layers)
-        stateful_layers = [
-            layer for layer in layers if layer.state_size() or Capabilities.from_part(layer).carried_size()
-        ]
-        assert len(stateful_layers) == 1, "a layer chain takes one cache, not one per layer"
+        caching_layers = [layer for layer in layers if layer.state_size()]
+        assert len(caching_layers) == 1, "a layer chain takes one cache, not one per layer"
         self.changes_with_length = any(Capabilities.from_part(layer).changes_with_length for layer in layers)
 
     def forward(
@@ -39,8 +37,8 @@ class LayerChain(nn.Module):
         positions = TokenPositions.resolve_positions(positions, cache, x_BTM)
         shared_tensors: SharedTensors = {}
         x = x_BTM
-        for layer in self.layers:
-            layer_cache = cache if layer.state_size() else None
+        for n, layer in enumerate(self.layers):
+            layer_cache = cache if cache is None or layer.state_size() else _CarriedState(cache, n)
             shared_argument = (
                 {"shared_tensors": shared_tensors}
                 if Capabilities.from_part(layer).reads_shared or layer.writes_shared
@@ -56,3 +54,27 @@ class LayerChain(nn.Module):
     def carried_size(self) -> int:
         """Sum of the layers' carried sizes, in bytes per row."""
         return sum(Capabilities.from_part(layer).carried_size() for layer in self.layers)
+
+
+class _CarriedState:
+    """Recurrent state of a layer that caches no tokens, under names of its own in the cache of another."""
+
+    def __init__(self, cache: Cache, layer: int) -> None:
+        self.cache, self.prefix = cache, f"layer {layer}: "
+
+    @property
+    def carried(self) -> dict[str, Tensor]:
+        """Tensors of this layer, by name."""
+        return {
+            name.removeprefix(self.prefix): tensor
+            for name, tensor in self.cache.carried.items()
+            if name.startswith(self.prefix)
+        }
+
+    def carry(self, name: str, tensor: Tensor) -> None:
+        """Replace the carried tensor of this name."""
+        self.cache.carry(self.prefix + name, tensor)
+
+    def __len__(self) -> int:
+        """0: the cache of such a layer stays empty in a model too."""
+        return 0
