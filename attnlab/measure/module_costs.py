@@ -108,10 +108,13 @@ def _count_layer(
         prefill_per_key, prefill = _fit_prefill(prefills)
     dtype = next(block.parameters()).dtype
     members = cache.state or ()
-    widths = tuple(part.shape[1] * part.shape[3] for part in members if part.dtype == dtype)
-    fixed = sum(
-        part.shape[1] * part.shape[3] * part.element_size() for part in members if part.dtype != dtype
-    )
+    sums = -1  # index of the sums of a forget gate: float32 at least, in any format of weights and cache
+    if isinstance(mixer, Attention) and mixer.forgetting is not None:
+        sums = len(members) - len(mixer.token_state_parts) + mixer.token_state_parts.index(mixer.forgetting)
+    fixed_members = [n for n, part in enumerate(members) if n == sums or part.dtype != dtype]
+    sizes = [part.shape[1] * part.shape[3] for part in members]
+    widths = tuple(size for n, size in enumerate(sizes) if n not in fixed_members)
+    fixed = sum(sizes[n] * members[n].element_size() for n in fixed_members)
     return LayerCost(
         _describe_kind(mixer, window, dim),
         window,

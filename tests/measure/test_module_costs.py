@@ -58,6 +58,13 @@ def test_cached_bytes_equal_the_live_caches(case):
     assert served.cache_bytes == sum(cache.live_bytes() for cache in caches)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sums_of_a_forget_gate_are_cached_in_float32_in_any_format(dtype):
+    [layer, *_] = count_module_cost(compose("score=forget"), VOCABULARY, dtype).layers
+    assert layer.cached_widths == (32, 32)
+    assert layer.fixed_bytes_per_token == 4 * 4
+
+
 @pytest.mark.rare
 @pytest.mark.parametrize(
     "override",
