@@ -34,7 +34,6 @@ SINGLE_VALUE_ONLY = {  # independent of combinations, or expensive (splits at ev
     "trains",
     "decode_equals_full_pass",
     "measurements_succeed",
-    "declared_costs_match_counts",
     "long_sequences_do_not_leak",
     "long_sequences_decode",
     "dropout_preserves_mean",
