@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from attnlab.attention.cache import create_layer_caches
+from attnlab.attention.cache import create_layer_cache, create_layer_caches
 from attnlab.attention.contracts import Capabilities, SharedTensors
 from attnlab.attention.layer import Attention
 from attnlab.data.data_module import DataModule
@@ -210,7 +210,27 @@ def _build_module(config: Mapping[str, Any], data: Any) -> tuple[Any, Transforme
 def _try_cache(config: Mapping[str, Any], model: Transformer) -> None:
     cache = (config.get("decode") or {}).get("cache")
     if cache:
-        create_layer_caches(instantiate_config(cache), [block.mixer for block in model.blocks])
+        make_cache = instantiate_config(cache)
+        create_layer_caches(make_cache, [block.mixer for block in model.blocks])
+        _require_supported_cache(make_cache, model)
+
+
+def _require_supported_cache(make_cache: Callable[..., Any], model: Transformer) -> None:
+    """Raise ValueError if a layer needs tokens or attention weights that its cache does not have."""
+    for block in model.blocks:
+        layer = block.mixer
+        cache = create_layer_cache(make_cache, layer)
+        capabilities = Capabilities.from_part(cache)
+        if "weights" in capabilities.needs and getattr(layer, "reads_shared_kv", False):
+            raise ValueError(
+                f"{type(cache).__name__} evicts tokens by attention weights, and a layer that reads shared "
+                "keys has no tokens to evict: use layers=uniform or another cache"
+            )
+        if capabilities.leaves_gaps and isinstance(layer, Attention) and layer.query_lookback:
+            raise ValueError(
+                f"{type(layer.score_map).__name__} mixes scores of adjacent tokens, and "
+                f"{type(cache).__name__} drops tokens between others: use another cache or score"
+            )
 
 
 def _select_device(config: Mapping[str, Any]) -> str:
@@ -270,6 +290,9 @@ def _collect_measurement_facts(config: Mapping[str, Any], model: Transformer, da
     """Return the facts of a measurement run, without validation data if it only reads shapes."""
     with convert_build_errors("measurement"):
         measurement = measurement_run.build_checked_measurement(config, model, data)
+        make_cache = getattr(measurement, "make_cache", None)
+        if make_cache and not is_shapes_only(measurement):
+            _require_supported_cache(make_cache, model)
     omitted_keys = ("validation", "val_text") if is_shapes_only(measurement) else ()
     return {
         "data": {key: value for key, value in data.describe().items() if key not in omitted_keys},

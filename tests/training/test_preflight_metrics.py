@@ -38,3 +38,50 @@ def test_keys_cached_before_rope_are_not_shared_between_layers(compose):
 @pytest.mark.parametrize("heads", ["mha", "gqa", "mqa", "single", "tied_qkv"])
 def test_shared_keys_of_grouped_heads_are_accepted(compose, heads):
     assert check(compose("size=debug", f"heads={heads}", "layers=cross_layer"))["kv_bytes_per_token"] > 0
+
+
+SINKS_CACHE = "{_target_: attnlab.attention.cache.SlidingWindowCache, _partial_: true, size: 5, keep: 2}"
+EVICTING_CACHE = (
+    "{_target_: attnlab.attention.compressed_caches.evicting.HeavyHitterCache, _partial_: true, size: 5}"
+)
+THROUGH_CACHE = "measurement={_target_: attnlab.measure.studies.cached_losses.CachedLosses, make_cache: "
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            ["score=multi_token", "mask=window_sinks", "decode=sliding"],
+            "scores of adjacent tokens",
+        ),
+        (
+            ["score=multi_token", f"{THROUGH_CACHE}{EVICTING_CACHE}}}"],
+            "scores of adjacent tokens",
+        ),
+        (
+            ["score=multi_token", f"{THROUGH_CACHE}{SINKS_CACHE}}}"],
+            "scores of adjacent tokens",
+        ),
+        (
+            ["layers=cross_layer", f"{THROUGH_CACHE}{EVICTING_CACHE}}}"],
+            "no tokens to evict",
+        ),
+        (
+            ["layers=cross_layer", "~decode.cache", f"+decode.cache={EVICTING_CACHE}"],
+            "no tokens to evict",
+        ),
+    ],
+)
+def test_caches_without_the_tokens_that_a_layer_needs_are_rejected(compose, line, message):
+    with pytest.raises(ValueError, match=message) as error:
+        check(compose("size=debug", "kernel=eager", *line))
+    assert "\n" not in str(error.value)
+
+
+def test_caches_with_the_tokens_that_a_layer_needs_are_accepted(compose):
+    accepted = [
+        ["score=multi_token", "mask=window", "decode=sliding"],
+        ["layers=cross_layer", f"{THROUGH_CACHE}{SINKS_CACHE}}}"],
+    ]
+    for line in accepted:
+        check(compose("size=debug", "kernel=eager", *line))
