@@ -35,6 +35,12 @@ def test_keys_cached_before_rope_are_not_shared_between_layers(compose):
         check(compose("size=debug", "heads=k_eq_v", "layers=cross_layer"))
 
 
+@pytest.mark.parametrize("heads", ["mla", "gla", "tpa"])
+def test_value_embeddings_of_heads_without_values_are_rejected_with_the_reason(compose, heads):
+    with pytest.raises(ValueError, match=f"heads={heads} computes values .*: use values=own"):
+        check(compose("size=debug", f"heads={heads}", "values=embedding"))
+
+
 @pytest.mark.parametrize("heads", ["mha", "gqa", "mqa", "single", "tied_qkv"])
 def test_shared_keys_of_grouped_heads_are_accepted(compose, heads):
     assert check(compose("size=debug", f"heads={heads}", "layers=cross_layer"))["kv_bytes_per_token"] > 0
