@@ -174,7 +174,8 @@ class Transformer(nn.Module):
     Args:
         tie: The output head shares the embedding's weights.
         qk_gain: Initial standard deviation of the entries of q and k for an input of unit RMS; None: their
-            weights start with `init_std` like all others.
+            weights start with `init_std` like all others, as do keys that heads share for RoPE and queries
+            from a latent (`q_rank`) in any case.
         parametrization: Scaling with the width; None is `standard`, which changes nothing.
         residual: Makes the `Connection` of a part to the residual stream; None: the sum of all outputs.
         values: Makes a table of values per token, which layers read like the values of the first layer.

@@ -18,6 +18,7 @@ class LatentHeads(BaseHeads):
 
     A head's key is `head_dim` features from the latent plus `rope_dim` features shared by all heads; RoPE
     applies to the latter only. State: [B, 1, S, rank + rope_dim], the latent and the rotated key.
+    `model.qk_gain` sets the initial scale of keys from the latent and of queries without `q_rank`.
 
     Args:
         absorbed: move the up-projections to the query and the output. This makes it multi-query attention
