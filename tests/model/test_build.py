@@ -34,6 +34,28 @@ def test_layer_patch_with_another_target_replaces_the_part():
     assert patched == {**attention, "epilogue": {**gate, "start": 1.0}}
 
 
+@pytest.mark.parametrize("layers", ["cross_layer", "yoco"])
+def test_layers_that_read_shared_keys_have_the_queries_of_the_others(compose, layers):
+    heads = "model.attention.heads"
+    overrides = [
+        f"{heads}.bias=true",
+        f"{heads}.out_bias=true",
+        f"{heads}.head_dim=6",
+        f"+{heads}.norm_eps=0.1",
+    ]
+    options = ["model.n_layers=4", "score=qk_norm", "model.qk_gain=1.0"]
+    model = build_model(compose(f"layers={layers}", *options, *overrides), 7)
+    assert any(block.mixer.reads_shared_kv for block in model.blocks)
+    for block in model.blocks:
+        heads = block.mixer.heads
+        queries = heads.projection.weight.split(heads.projection.widths)[0]
+        assert queries.shape == (24, 16)
+        assert queries.std().item() == pytest.approx(1 / 16**0.5, rel=0.1)
+        assert heads.q_norm.eps == 0.1
+        assert heads.projection.bias is not None
+        assert heads.out.bias is not None
+
+
 @pytest.mark.parametrize("window", [None, 64])
 @pytest.mark.parametrize(
     ("option", "n_local", "n_patches"),

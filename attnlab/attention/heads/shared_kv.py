@@ -6,7 +6,12 @@ from torch import Tensor, nn
 
 from attnlab.attention.contracts import Rotate, SharedTensors, State
 from attnlab.attention.heads.base import BaseHeads
-from attnlab.attention.heads.projections import ResidualProjection, resolve_head_dim, split_heads
+from attnlab.attention.heads.projections import (
+    FusedLinear,
+    ResidualProjection,
+    resolve_head_dim,
+    split_heads,
+)
 
 
 @final
@@ -34,7 +39,7 @@ class SharedKVHeads(BaseHeads):
         norm_eps: float = 1e-6,
     ) -> None:
         super().__init__(n_heads, n_kv_heads, resolve_head_dim(dim, n_heads, head_dim))
-        self.q = nn.Linear(dim, n_heads * self.head_dim, bias=bias)
+        self.q = FusedLinear(dim, {"q": n_heads * self.head_dim}, bias)
         self.q_norm = nn.RMSNorm(self.head_dim, norm_eps) if qk_norm else None
         self.out = ResidualProjection(n_heads * self.head_dim, dim, bias=out_bias)
 
@@ -50,6 +55,6 @@ class SharedKVHeads(BaseHeads):
         return 0
 
     @property
-    def projection(self) -> nn.Linear:
+    def projection(self) -> FusedLinear:
         """Query projection."""
         return self.q
