@@ -217,9 +217,19 @@ def _try_cache(config: Mapping[str, Any], model: Transformer) -> None:
 
 def _require_supported_cache(make_cache: Callable[..., Any], model: Transformer) -> None:
     """Raise ValueError if a layer needs tokens or attention weights that its cache does not have."""
-    for block in model.blocks:
+    shared_window = None
+    for n, block in enumerate(model.blocks):
         layer = block.mixer
         cache = create_layer_cache(make_cache, layer)
+        if getattr(make_cache, "takes_layer", False) and isinstance(layer, Attention):
+            window = Capabilities.from_part(layer.mask).visible_window
+            if layer.writes_shared_kv:
+                shared_window = window
+            elif layer.reads_shared_kv and shared_window and not _is_covered(window, shared_window):
+                raise ValueError(
+                    f"model.layers: layer {n} reads keys that the cache of the layer with writes_shared_kv "
+                    f"drops after {shared_window[0]} tokens: use decode=dynamic, or the same window in both"
+                )
         capabilities = Capabilities.from_part(cache)
         if "weights" in capabilities.needs and getattr(layer, "reads_shared_kv", False):
             raise ValueError(
@@ -231,6 +241,11 @@ def _require_supported_cache(make_cache: Callable[..., Any], model: Transformer)
                 f"{type(layer.score_map).__name__} mixes scores of adjacent tokens, and "
                 f"{type(cache).__name__} drops tokens between others: use another cache or score"
             )
+
+
+def _is_covered(window: tuple[int, int] | None, other: tuple[int, int]) -> bool:
+    """Whether every key in a window (size, keep) is in the other; None is no window."""
+    return window is not None and window[0] <= other[0] and window[1] <= other[1]
 
 
 def _select_device(config: Mapping[str, Any]) -> str:

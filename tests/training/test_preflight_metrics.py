@@ -50,32 +50,21 @@ SINKS_CACHE = "{_target_: attnlab.attention.cache.SlidingWindowCache, _partial_:
 EVICTING_CACHE = (
     "{_target_: attnlab.attention.compressed_caches.evicting.HeavyHitterCache, _partial_: true, size: 5}"
 )
+LOCAL_WRITER = (
+    "+model.layers.0.masks={local: {_target_: attnlab.attention.masks.window.window, size: 6, keep: 0}}"
+)
 THROUGH_CACHE = "measurement={_target_: attnlab.measure.studies.cached_losses.CachedLosses, make_cache: "
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            ["score=multi_token", "mask=window_sinks", "decode=sliding"],
-            "scores of adjacent tokens",
-        ),
-        (
-            ["score=multi_token", f"{THROUGH_CACHE}{EVICTING_CACHE}}}"],
-            "scores of adjacent tokens",
-        ),
-        (
-            ["score=multi_token", f"{THROUGH_CACHE}{SINKS_CACHE}}}"],
-            "scores of adjacent tokens",
-        ),
-        (
-            ["layers=cross_layer", f"{THROUGH_CACHE}{EVICTING_CACHE}}}"],
-            "no tokens to evict",
-        ),
-        (
-            ["layers=cross_layer", "~decode.cache", f"+decode.cache={EVICTING_CACHE}"],
-            "no tokens to evict",
-        ),
+        (["score=multi_token", "mask=window_sinks", "decode=sliding"], "scores of adjacent tokens"),
+        (["score=multi_token", f"{THROUGH_CACHE}{EVICTING_CACHE}}}"], "scores of adjacent tokens"),
+        (["score=multi_token", f"{THROUGH_CACHE}{SINKS_CACHE}}}"], "scores of adjacent tokens"),
+        (["layers=cross_layer", f"{THROUGH_CACHE}{EVICTING_CACHE}}}"], "no tokens to evict"),
+        (["layers=cross_layer", "~decode.cache", f"+decode.cache={EVICTING_CACHE}"], "no tokens to evict"),
+        (["layers=cross_layer", "decode=sliding", LOCAL_WRITER], "layer 1 reads keys .* after 6 tokens"),
     ],
 )
 def test_caches_without_the_tokens_that_a_layer_needs_are_rejected(compose, line, message):
@@ -88,6 +77,7 @@ def test_caches_with_the_tokens_that_a_layer_needs_are_accepted(compose):
     accepted = [
         ["score=multi_token", "mask=window", "decode=sliding"],
         ["layers=cross_layer", f"{THROUGH_CACHE}{SINKS_CACHE}}}"],
+        ["layers=cross_layer", "mask=window", "decode=sliding"],
     ]
     for line in accepted:
         check(compose("size=debug", "kernel=eager", *line))
