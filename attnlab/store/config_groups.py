@@ -137,10 +137,9 @@ class TrainerGroup(ConfigGroup):
     inference_mode: bool = _BOOLEAN_FIELD
     log_every_n_steps: int = _make_integer_field(1, MAX_STEPS)
     max_steps: int = _make_integer_field(1, MAX_STEPS)
-    precision: Literal[
-        "32-true", "bf16-mixed", "bf16-true", "64-true", "32", "bf16", "64", 32, 64,
-        "transformer-engine", "transformer-engine-float16", None,
-    ] = _make_field("32-true, bf16-mixed, bf16-true or 64-true (16-mixed needs loss scaling)")  # fmt: skip
+    precision: Literal["32-true", "bf16-mixed", "bf16-true", "64-true"] = _make_field(
+        "32-true, bf16-mixed, bf16-true or 64-true (16-mixed needs loss scaling)"
+    )
     profiler: dict[str, Any] | None = _make_field(
         "{_target_: pytorch_lightning.profilers.SimpleProfiler, dirpath: ., filename: profile}, or null"
     )
