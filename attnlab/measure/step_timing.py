@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attnlab.attention.contracts import Unsupported
 from attnlab.measure.resources import THROUGHPUT
+from attnlab.measure.training_pass import list_device_passes
 from attnlab.model.build import build_model, instantiate_config, select_device
 from attnlab.model.generation import Decoder
 from attnlab.stats import estimate_median
@@ -36,9 +37,10 @@ TIME_METRICS = index_by_name(
 def measure_timings(folders: Mapping[str, Path]) -> dict[str, Any]:
     """Time finished runs, one per arm, in milliseconds.
 
-    Timed are the training step, and decoding with the run's cache and without any cache. The step time also
-    gives training tokens per second. Training steps use temporary optimizer state over the final weights, so
-    nothing on disk changes.
+    Timed are the training step, and decoding with the run's cache and without any cache. A step is that of
+    one device, without communication, in as many passes as in training. Its time also gives training tokens
+    per second. Training steps use temporary optimizer state over the final weights, so nothing on disk
+    changes.
     """
     torch.manual_seed(0)
     arms = {arm: load_trained_run(folder) for arm, folder in folders.items()}
@@ -157,6 +159,7 @@ def load_trained_run(folder: Path) -> tuple[Any, Any, str, Any, Mapping[str, Any
     assert record is not None, folder
     config = record.config
     data = instantiate_config(config["data"])
+    data.micro_batches = record.split
     device = select_device(config)
     model = build_model(config, data.task.vocab_size)
     load_model(model, str(folder / "model.safetensors"))
@@ -168,6 +171,7 @@ def _build_workloads(
     module: Any, model: Any, device: str, data: Any, config: Mapping[str, Any]
 ) -> dict[str, Callable | None]:
     batch = {key: value.to(device) for key, value in data.task.train_batch(0, 0, data.batch_size).items()}
+    passes = list_device_passes(batch, data.micro_batches, config["trainer"]["devices"])
     make_optimizer = getattr(module, "optimizer", None)  # user-defined modules may have none
     optimizer = make_optimizer(1)[0] if make_optimizer else torch.optim.AdamW(model.parameters(), fused=True)
     for group in optimizer.param_groups:
@@ -178,9 +182,10 @@ def _build_workloads(
 
     def train_step() -> None:
         model.train()
-        with make_autocast():
-            loss = module.losses(batch).mean()
-        loss.backward()
+        for rows in passes:
+            with make_autocast():
+                loss = module.losses(rows).mean()
+            loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

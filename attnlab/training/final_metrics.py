@@ -19,6 +19,7 @@ from attnlab.measure.text.bits_per_byte import BITS_PER_BYTE, measure_bits_per_b
 from attnlab.measure.text.category_losses import measure_category_losses
 from attnlab.measure.text.probe_window import is_text
 from attnlab.measure.text.text_sample import sample_continuation
+from attnlab.measure.training_pass import list_device_passes
 from attnlab.model.loss import VALIDATION_LOSS
 from attnlab.model.transformer import Transformer
 from attnlab.store.fingerprint import OBSERVER_MODULES, compute_digest
@@ -79,7 +80,8 @@ def measure_final_metrics(
         else None
     )
     difference = maps.last_maps.kernel_difference if maps.last_maps else None
-    parts = [part.measure(module, data, curves.rows, settings) for part in MEASURED_PARTS.values()]
+    config = {"measure": settings, "trainer": {"devices": module.trainer.world_size}}
+    parts = [part.measure(module, data, curves.rows, config) for part in MEASURED_PARTS.values()]
     return {
         "metric_definitions": index_by_name(resources.THROUGHPUT)
         | _merge_parts(parts, "metric_definitions")
@@ -113,7 +115,7 @@ def _select_memory_metrics(names: Iterable[str]) -> dict[str, Metric]:
 
 
 def _measure_accuracy(
-    module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
+    module: LanguageModel, data: Any, rows: CurveRows, config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return losses from the run's curves, and the results of its last validation."""
     values = {name: [value for _, _, key, value in rows if key == name] for name in LOSS_METRICS}
@@ -138,9 +140,10 @@ def _measure_accuracy(
 
 
 def _measure_length(
-    module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
+    module: LanguageModel, data: Any, rows: CurveRows, config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return losses at multiples of the trained length."""
+    settings = config["measure"]
     losses = length_generalization.measure_length_losses(
         module.model, data.task, settings["lengths"], module.device, settings["trained"]
     )
@@ -152,13 +155,12 @@ def _measure_length(
 
 
 def _measure_memory(
-    module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
+    module: LanguageModel, data: Any, rows: CurveRows, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return bytes cached per token, and bytes saved for the backward pass."""
-    batch = {
-        key: value.to(module.device)
-        for key, value in data.task.train_batch(data.seed, 0, data.batch_size).items()
-    }
+    """Return bytes cached per token, and bytes that one training pass on one device saves for backward."""
+    step_batch = data.task.train_batch(data.seed, 0, data.batch_size)
+    rows_of_pass = list_device_passes(step_batch, data.micro_batches, config["trainer"]["devices"])[0]
+    batch = {key: value.to(module.device) for key, value in rows_of_pass.items()}
     memory = resources.count_kv_bytes(module.model.eval(), batch["tokens"][:1])
     module.model.train()
     saved_bytes = resources.count_saved_bytes(lambda: module.losses(batch).mean(), module.model)
@@ -167,7 +169,7 @@ def _measure_memory(
 
 
 def _measure_heads(
-    module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
+    module: LanguageModel, data: Any, rows: CurveRows, config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return scores of the attention heads."""
     examples = select_probe_examples(next(iter(data.val_dataloader())))
@@ -175,16 +177,17 @@ def _measure_heads(
 
 
 def _measure_leakage(
-    module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
+    module: LanguageModel, data: Any, rows: CurveRows, config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return future leakage of predictions, up to the longest text at which a loss is measured."""
+    settings = config["measure"]
     trained = settings["trained"] or data.task.length
     longest = int(max((trained * multiple for multiple in settings["lengths"]), default=0))
     return {"leakage": measure_leakage(module.model, load_first_batch(data, module.device), longest)}
 
 
 def _measure_text(
-    module: LanguageModel, data: Any, rows: CurveRows, settings: Mapping[str, Any]
+    module: LanguageModel, data: Any, rows: CurveRows, config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return losses of a corpus per byte and by token category, and a generated sample."""
     losses = measure_bits_per_byte(module.model, data.task, module.device)
@@ -197,7 +200,10 @@ def _measure_text(
 
 
 class MeasuredPart(NamedTuple):
-    """A part of the result, measured after training, and again from the weights if a module is edited."""
+    """A part of the result, measured after training, and again from the weights if a module is edited.
+
+    `measure` reads `measure` and `trainer` of the run's config.
+    """
 
     measure: Callable[[LanguageModel, Any, CurveRows, Mapping[str, Any]], dict[str, Any]]
     modules: tuple[str, ...]
@@ -206,7 +212,7 @@ class MeasuredPart(NamedTuple):
 MEASURED_PARTS = {
     "accuracy": MeasuredPart(_measure_accuracy, ("attnlab.measure.accuracy",)),
     "length": MeasuredPart(_measure_length, ("attnlab.measure.length_generalization",)),
-    "memory": MeasuredPart(_measure_memory, ("attnlab.measure.resources",)),
+    "memory": MeasuredPart(_measure_memory, ("attnlab.measure.resources", "attnlab.measure.training_pass")),
     "heads": MeasuredPart(_measure_heads, ("attnlab.measure.head_scoring",)),
     "leakage": MeasuredPart(_measure_leakage, ("attnlab.measure.leakage",)),
     "text": MeasuredPart(

@@ -30,6 +30,7 @@ def measure_again(folder: Path) -> None:
     config = run_config.config
     torch.manual_seed(config["seed"])
     data = instantiate_config(config["data"])
+    data.micro_batches = result.split
     module: LanguageModel = instantiate_config(
         config["optim"], model=build_model(config, data.task.vocab_size)
     )
@@ -43,7 +44,7 @@ def measure_again(folder: Path) -> None:
         reset_keys = ("metrics", "censored", "by_position", "leakage", "by_token_category", "generated_text")
         updated |= {key: {} for key in reset_keys}
     for part in outdated:
-        measured = final_metrics.MEASURED_PARTS[part].measure(module, data, rows, config["measure"])
+        measured = final_metrics.MEASURED_PARTS[part].measure(module, data, rows, config)
         for key, value in measured.items():
             updated[key] = (
                 value

@@ -6,8 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from attnlab.measure import step_timing
+from attnlab.store import run_directories
 from attnlab.store.atomic_files import read_json
-from attnlab.training import callbacks, run
+from attnlab.training import callbacks, remeasure, run
 from attnlab.training.language_model import LanguageModel
 
 torch.set_num_threads(1)
@@ -93,3 +95,29 @@ def test_a_resumed_run_accumulates_the_same_batches(prepare_names_run_dir, full_
     assert [*first] == [1, 2, 3]
     assert [*full_batch_losses] == [3, 4, 5], "it goes on from the checkpoint after step 2"
     assert full_batch_losses[3] == first[3]
+
+
+def test_measurements_take_no_more_rows_than_a_training_pass(prepare_names_run_dir, monkeypatch):
+    """So that a run which fits into memory only in parts of a batch can be measured."""
+    rows = []
+    compute_losses = LanguageModel.losses
+
+    def record_rows(self, batch, *auxiliary):
+        rows.append(len(batch["tokens"]))
+        return compute_losses(self, batch, *auxiliary)
+
+    monkeypatch.setattr(LanguageModel, "losses", record_rows)
+    monkeypatch.setattr(step_timing, "interleave_calls", lambda works: {name: [1.0] for name in works})
+    folder = prepare_names_run_dir("run", 1, 2)
+    run.run(folder)
+    after_training = [2] * (2 * STEPS + 1)
+    assert rows == after_training
+    result = run_directories.load_run_result(folder)
+    run_directories.write_run_result(folder, result.model_copy(update={"measured_by": {}}))
+    run_config = run_directories.load_run_config(folder)
+    outdated = run_config.estimate.model_copy(update={"measured_by": {"memory": "current"}})
+    run_directories.write_run_config(folder.parent, run_config.with_changes(estimate=outdated))
+    remeasure.measure_again(folder)
+    assert rows == [*after_training, 2]
+    step_timing.measure_timings({"arm": folder})
+    assert rows == [*after_training, 2, 2, 2], "a timed step has two passes"
