@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attnlab.attention.contracts import Unsupported
 from attnlab.measure.resources import THROUGHPUT
-from attnlab.measure.training_pass import list_device_passes
+from attnlab.measure.training_pass import list_device_passes, make_autocast
 from attnlab.model.build import build_model, instantiate_config, select_device
 from attnlab.model.generation import Decoder
 from attnlab.stats import estimate_median
@@ -177,13 +177,10 @@ def _build_workloads(
     for group in optimizer.param_groups:
         group["lr"] = 0.0  # a step with learning rate 0 costs as much as any other
 
-    def make_autocast() -> torch.autocast:
-        return torch.autocast(device, torch.bfloat16, enabled=is_bf16(config))
-
     def train_step() -> None:
         model.train()
         for rows in passes:
-            with make_autocast():
+            with make_autocast(config, device):
                 loss = module.losses(rows).mean()
             loss.backward()
         optimizer.step()
@@ -201,7 +198,7 @@ def _build_workloads(
         decoder = Decoder(model, make_cache, compiled)
 
         def generate_tokens() -> None:
-            with make_autocast():
+            with make_autocast(config, device):
                 decoder.generate(prompt, new_tokens)
 
         return make_timer(generate_tokens, new_tokens, device)

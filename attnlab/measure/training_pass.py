@@ -1,5 +1,10 @@
 """Forward passes as in training, for measurements of a trained model."""
 
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
 from attnlab.data.data_module import take_rows
 from attnlab.data.task import Batch
 
@@ -8,3 +13,8 @@ def list_device_passes(batch: Batch, micro_batches: int, devices: int) -> list[B
     """Return the parts of a batch that the first of several devices computes one after the other."""
     parts = micro_batches * devices
     return [take_rows(batch, part * devices, parts) for part in range(micro_batches)]
+
+
+def make_autocast(config: Mapping[str, Any], device: str) -> torch.autocast:
+    """Return the context in which `trainer.precision` computes on "cpu" or "cuda"."""
+    return torch.autocast(device, torch.bfloat16, enabled=config["trainer"]["precision"] == "bf16-mixed")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import torch
 
-from attnlab.measure.step_timing import is_bf16, load_trained_run
+from attnlab.measure.step_timing import load_trained_run
+from attnlab.measure.training_pass import make_autocast
 from attnlab.model.loss import cross_entropy
 
 
@@ -22,7 +23,7 @@ def measure_window_scores(folder: Path) -> dict[str, list[float]]:
     scores: dict[str, list[float]] = {"loss": [], "correct": [], "targets": []}
     for host_batch in data.val_dataloader():
         batch = {key: value.to(device) for key, value in host_batch.items()}
-        with torch.autocast(device, torch.bfloat16, enabled=is_bf16(config)):
+        with make_autocast(config, device):
             logits = module.logits(batch)
         targets = batch["targets"]
         scores["loss"] += cross_entropy(logits, targets).double().sum(1).tolist()

@@ -19,7 +19,7 @@ from attnlab.measure.text.bits_per_byte import BITS_PER_BYTE, measure_bits_per_b
 from attnlab.measure.text.category_losses import measure_category_losses
 from attnlab.measure.text.probe_window import is_text
 from attnlab.measure.text.text_sample import sample_continuation
-from attnlab.measure.training_pass import list_device_passes
+from attnlab.measure.training_pass import list_device_passes, make_autocast
 from attnlab.model.loss import VALIDATION_LOSS
 from attnlab.model.transformer import Transformer
 from attnlab.store.fingerprint import OBSERVER_MODULES, compute_digest
@@ -80,7 +80,11 @@ def measure_final_metrics(
         else None
     )
     difference = maps.last_maps.kernel_difference if maps.last_maps else None
-    config = {"measure": settings, "trainer": {"devices": module.trainer.world_size}}
+    trainer = module.trainer
+    config = {
+        "measure": settings,
+        "trainer": {"precision": trainer.precision, "devices": trainer.world_size},
+    }
     parts = [part.measure(module, data, curves.rows, config) for part in MEASURED_PARTS.values()]
     return {
         "metric_definitions": index_by_name(resources.THROUGHPUT)
@@ -144,9 +148,10 @@ def _measure_length(
 ) -> dict[str, Any]:
     """Return losses at multiples of the trained length."""
     settings = config["measure"]
-    losses = length_generalization.measure_length_losses(
-        module.model, data.task, settings["lengths"], module.device, settings["trained"]
-    )
+    with make_autocast(config, module.device.type):
+        losses = length_generalization.measure_length_losses(
+            module.model, data.task, settings["lengths"], module.device, settings["trained"]
+        )
     return {
         "metric_definitions": index_by_name(*map(length_generalization.length_metric, losses)),
         "metrics": {name: value for name, value in losses.items() if value is not None},
@@ -163,7 +168,8 @@ def _measure_memory(
     batch = {key: value.to(module.device) for key, value in rows_of_pass.items()}
     memory = resources.count_kv_bytes(module.model.eval(), batch["tokens"][:1])
     module.model.train()
-    saved_bytes = resources.count_saved_bytes(lambda: module.losses(batch).mean(), module.model)
+    with make_autocast(config, module.device.type):
+        saved_bytes = resources.count_saved_bytes(lambda: module.losses(batch).mean(), module.model)
     memory = {**memory, "saved_for_backward_bytes": saved_bytes}
     return {"metric_definitions": _select_memory_metrics(memory), "memory": memory}
 
@@ -173,7 +179,8 @@ def _measure_heads(
 ) -> dict[str, Any]:
     """Return scores of the attention heads."""
     examples = select_probe_examples(next(iter(data.val_dataloader())))
-    return {"head_scores": compute_head_scores(module.model, examples, data.task.length)}
+    with make_autocast(config, module.device.type):
+        return {"head_scores": compute_head_scores(module.model, examples, data.task.length)}
 
 
 def _measure_leakage(
@@ -190,13 +197,14 @@ def _measure_text(
     module: LanguageModel, data: Any, rows: CurveRows, config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return losses of a corpus per byte and by token category, and a generated sample."""
-    losses = measure_bits_per_byte(module.model, data.task, module.device)
-    return {
-        "metric_definitions": index_by_name(BITS_PER_BYTE) if losses else {},
-        "metrics": losses,
-        "by_token_category": measure_category_losses(module.model, data.task, module.device),
-        "generated_text": sample_continuation(module.model, data),
-    }
+    with make_autocast(config, module.device.type):
+        losses = measure_bits_per_byte(module.model, data.task, module.device)
+        return {
+            "metric_definitions": index_by_name(BITS_PER_BYTE) if losses else {},
+            "metrics": losses,
+            "by_token_category": measure_category_losses(module.model, data.task, module.device),
+            "generated_text": sample_continuation(module.model, data),
+        }
 
 
 class MeasuredPart(NamedTuple):
@@ -209,11 +217,12 @@ class MeasuredPart(NamedTuple):
     modules: tuple[str, ...]
 
 
+_PASS = "attnlab.measure.training_pass"
 MEASURED_PARTS = {
     "accuracy": MeasuredPart(_measure_accuracy, ("attnlab.measure.accuracy",)),
-    "length": MeasuredPart(_measure_length, ("attnlab.measure.length_generalization",)),
-    "memory": MeasuredPart(_measure_memory, ("attnlab.measure.resources", "attnlab.measure.training_pass")),
-    "heads": MeasuredPart(_measure_heads, ("attnlab.measure.head_scoring",)),
+    "length": MeasuredPart(_measure_length, ("attnlab.measure.length_generalization", _PASS)),
+    "memory": MeasuredPart(_measure_memory, ("attnlab.measure.resources", _PASS)),
+    "heads": MeasuredPart(_measure_heads, ("attnlab.measure.head_scoring", _PASS)),
     "leakage": MeasuredPart(_measure_leakage, ("attnlab.measure.leakage",)),
     "text": MeasuredPart(
         _measure_text,
@@ -221,6 +230,7 @@ MEASURED_PARTS = {
             "attnlab.measure.text.category_losses",
             "attnlab.measure.text.bits_per_byte",
             "attnlab.measure.text.text_sample",
+            _PASS,
         ),
     ),
 }

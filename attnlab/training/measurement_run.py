@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from attnlab.measure import resources
 from attnlab.measure.leakage import load_first_batch, measure_leakage
 from attnlab.measure.measurement import Measurement, is_shapes_only
+from attnlab.measure.training_pass import make_autocast
 from attnlab.model.build import WEIGHT_DTYPES, build_model, instantiate_config, select_device
 from attnlab.model.transformer import Transformer
 from attnlab.store.run_schema import RunConfig, RunResult
@@ -60,15 +60,13 @@ def run_measurement(folder: Path, run_config: RunConfig) -> RunResult:
         model = build_model(config, data.task.vocab_size)
     if config["parent"]:
         load_parent_weights(model, config, folder.parent, run_config.use.user_targets)
-    precision = str(config["trainer"]["precision"])
     module = (
         instantiate_config(config["optim"], model=model)
-        .to(dtype=WEIGHT_DTYPES.get(precision, torch.float32))
+        .to(dtype=WEIGHT_DTYPES.get(config["trainer"]["precision"], torch.float32))
         .eval()
     )
     module = module if model_device == "meta" else module.to(device)
-    autocast = torch.autocast(device, torch.bfloat16) if precision.startswith("bf16-m") else nullcontext()
-    with autocast:
+    with make_autocast(config, device):
         measurement_result = measurement(module, data, device)
     for name, value in measurement_result.metrics.items():
         if not math.isfinite(value):

@@ -80,7 +80,7 @@ def test_boolean_keys_are_validated(compose, key):
         ("data.path", 3, "data.path=3: it should be a valid string"),
         ("data", 3, "data=3: data is a group of keys"),
         ("trainer.precision", 31, "trainer.precision must be 32-true, bf16"),
-        ("trainer.precision", 64, "trainer.precision must be 32-true, bf16-mixed, bf16-true or 64-true .* 64"),
+        ("trainer.precision", 64, "trainer.precision must be 32-true, bf16-mixed, bf16-true or 64-true .*64"),
         ("trainer.precision", "bf16", "trainer.precision must be 32-true, bf16.*, got bf16"),
         ("trainer.accelerator", "tpu", "trainer.accelerator must be auto, cpu, gpu or cuda"),
         ("trainer.detect_anomaly", "abc", "trainer.detect_anomaly must be true or false"),

@@ -1,7 +1,5 @@
 """Measurement runs: a result without training steps, or an error in one line."""
 
-import json
-
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -98,17 +96,20 @@ def test_a_nan_metric_raises_and_writes_no_result(compose, make_run_dir):
     assert not (folder / "run.json").exists()
 
 
-def test_a_measurement_uses_the_weights_of_its_parent(compose, make_run_dir):
-    parent = make_run_dir("aaaa", compose("trainer.max_steps=3"))
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
+def test_a_measurement_uses_weights_and_precision_of_its_parent(compose, make_run_dir, precision):
+    line = [f"trainer.precision={precision}", "trainer.max_steps=3", "measure.lengths=[1,2]"]
+    parent = make_run_dir("aaaa", compose(*line))
     run.run(parent)
-    expected = json.loads((parent / "run.json").read_text())["metrics"]["val/loss"]
-    losses = {}
-    for name, line in (("bbbb", ["parent=aaaa"]), ("cccc", [])):
-        folder = make_run_dir(name, compose(LOSSES, *line))
+    expected = run_directories.load_run_result(parent).metrics
+    metrics = {}
+    for name, more in (("bbbb", ["parent=aaaa"]), ("cccc", [])):
+        folder = make_run_dir(name, compose(LOSSES.replace("}", ", lengths: [1,2]}"), *line, *more))
         run.run(folder)
-        losses[name] = json.loads((folder / "run.json").read_text())["metrics"]["val/loss"]
-    assert losses["bbbb"] == pytest.approx(expected, abs=1e-6)
-    assert losses["cccc"] != pytest.approx(expected, abs=1e-4)
+        metrics[name] = run_directories.load_run_result(folder).metrics
+    assert len(metrics["bbbb"]) == 6
+    assert metrics["bbbb"] == pytest.approx({name: expected[name] for name in metrics["bbbb"]}, abs=1e-6)
+    assert metrics["cccc"]["val/loss"] != pytest.approx(expected["val/loss"], abs=1e-4)
 
 
 @pytest.mark.parametrize(
