@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attnlab.attention.contracts import Unsupported
 from attnlab.measure.resources import THROUGHPUT
-from attnlab.measure.training_pass import list_device_passes, make_autocast
+from attnlab.measure.training_pass import get_weight_dtype, list_device_passes, make_autocast
 from attnlab.model.build import build_model, instantiate_config, select_device
 from attnlab.model.generation import Decoder
 from attnlab.stats import estimate_median
@@ -161,7 +161,7 @@ def load_trained_run(folder: Path) -> tuple[Any, Any, str, Any, Mapping[str, Any
     data = instantiate_config(config["data"])
     data.micro_batches = record.split
     device = select_device(config)
-    model = build_model(config, data.task.vocab_size)
+    model = build_model(config, data.task.vocab_size).to(get_weight_dtype(config))
     load_model(model, str(folder / "model.safetensors"))
     module = instantiate_config(config["optim"], model=model).to(device)
     return module, model, device, data, config

@@ -7,6 +7,7 @@ import torch
 
 from attnlab.data.data_module import take_rows
 from attnlab.data.task import Batch
+from attnlab.model.build import WEIGHT_DTYPES
 
 
 def list_device_passes(batch: Batch, micro_batches: int, devices: int) -> list[Batch]:
@@ -18,3 +19,8 @@ def list_device_passes(batch: Batch, micro_batches: int, devices: int) -> list[B
 def make_autocast(config: Mapping[str, Any], device: str) -> torch.autocast:
     """Return the context in which `trainer.precision` computes on "cpu" or "cuda"."""
     return torch.autocast(device, torch.bfloat16, enabled=config["trainer"]["precision"] == "bf16-mixed")
+
+
+def get_weight_dtype(config: Mapping[str, Any]) -> torch.dtype:
+    """Return the dtype of weights under `trainer.precision`."""
+    return WEIGHT_DTYPES.get(config["trainer"]["precision"], torch.float32)

@@ -11,8 +11,8 @@ import torch
 from attnlab.measure import resources
 from attnlab.measure.leakage import load_first_batch, measure_leakage
 from attnlab.measure.measurement import Measurement, is_shapes_only
-from attnlab.measure.training_pass import make_autocast
-from attnlab.model.build import WEIGHT_DTYPES, build_model, instantiate_config, select_device
+from attnlab.measure.training_pass import get_weight_dtype, make_autocast
+from attnlab.model.build import build_model, instantiate_config, select_device
 from attnlab.model.transformer import Transformer
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.training import run_result
@@ -60,11 +60,7 @@ def run_measurement(folder: Path, run_config: RunConfig) -> RunResult:
         model = build_model(config, data.task.vocab_size)
     if config["parent"]:
         load_parent_weights(model, config, folder.parent, run_config.use.user_targets)
-    module = (
-        instantiate_config(config["optim"], model=model)
-        .to(dtype=WEIGHT_DTYPES.get(config["trainer"]["precision"], torch.float32))
-        .eval()
-    )
+    module = instantiate_config(config["optim"], model=model).to(get_weight_dtype(config)).eval()
     module = module if model_device == "meta" else module.to(device)
     with make_autocast(config, device):
         measurement_result = measurement(module, data, device)

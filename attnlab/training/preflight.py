@@ -17,8 +17,8 @@ from attnlab.data.data_module import DataModule
 from attnlab.measure import attention_maps, length_generalization, resources, step_timing
 from attnlab.measure.leakage import find_longest_prefix
 from attnlab.measure.measurement import is_shapes_only, list_length_metrics
+from attnlab.measure.training_pass import get_weight_dtype
 from attnlab.model.build import (
-    WEIGHT_DTYPES,
     build_model,
     get_device_kind,
     instantiate_config,
@@ -204,7 +204,7 @@ def _build_module(config: Mapping[str, Any], data: Any) -> tuple[Any, Transforme
             module.optimizer(1)
     with convert_build_errors("decode"):
         _try_cache(config, model)
-    return module, model.to(WEIGHT_DTYPES.get(config["trainer"]["precision"], torch.float32))
+    return module, model.to(get_weight_dtype(config))
 
 
 def _try_cache(config: Mapping[str, Any], model: Transformer) -> None:

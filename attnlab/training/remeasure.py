@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 import torch
 from safetensors.torch import load_model
 
+from attnlab.measure.training_pass import get_weight_dtype
 from attnlab.model.build import build_model, instantiate_config, select_device
 from attnlab.store import run_directories
 from attnlab.training import final_metrics
@@ -31,9 +32,8 @@ def measure_again(folder: Path) -> None:
     torch.manual_seed(config["seed"])
     data = instantiate_config(config["data"])
     data.micro_batches = result.split
-    module: LanguageModel = instantiate_config(
-        config["optim"], model=build_model(config, data.task.vocab_size)
-    )
+    model = build_model(config, data.task.vocab_size).to(get_weight_dtype(config))
+    module: LanguageModel = instantiate_config(config["optim"], model=model)
     load_model(module.model, str(folder / "model.safetensors"))
     if "accuracy" in outdated:
         _run_validation(module, data, config["trainer"])

@@ -18,8 +18,10 @@ def score_windows(folder):
     return run_directories.load_run_result(folder).metrics, measure_window_scores(folder)
 
 
-def test_losses_of_all_windows_add_up_to_the_validation_loss(compose, make_run_dir):
-    metrics, scores = score_windows(make_run_dir("text", compose("trainer.max_steps=1")))
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true", "64-true"])
+def test_losses_of_all_windows_add_up_to_the_validation_loss(compose, make_run_dir, precision):
+    config = compose("trainer.max_steps=1", f"trainer.precision={precision}")
+    metrics, scores = score_windows(make_run_dir("text", config))
     assert len(scores["loss"]) == len(scores["targets"]) > 1
     assert sum(scores["loss"]) / sum(scores["targets"]) == pytest.approx(metrics["val/loss"], rel=1e-12)
 

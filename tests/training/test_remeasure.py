@@ -11,11 +11,10 @@ from attnlab.training import remeasure, run
 
 
 @pytest.fixture
-def finished_run(compose, make_run_dir):
-    """The folder of a finished run."""
-    folder = make_run_dir(
-        "trained", compose("trainer.max_steps=3", "measure.every=2", "measure.lengths=[1,2]")
-    )
+def finished_run(compose, make_run_dir, request):
+    """The folder of a finished run, with overrides as an indirect parameter."""
+    line = ["trainer.max_steps=3", "measure.every=2", "measure.lengths=[1,2]", *getattr(request, "param", ())]
+    folder = make_run_dir("trained", compose(*line))
     run.run(folder)
     return folder
 
@@ -30,6 +29,11 @@ def outdate(folder, *parts, **changes):
     return result
 
 
+@pytest.mark.parametrize(
+    "finished_run",
+    [[f"trainer.precision={name}"] for name in ("32-true", "bf16-mixed", "bf16-true", "64-true")],
+    indirect=True,
+)
 def test_remeasured_parts_equal_those_measured_after_training(finished_run):
     metrics = {**run_directories.load_run_result(finished_run).metrics, "val/loss": 0.123, "length/2": 7.0}
     before = outdate(finished_run, "accuracy", "length", "memory", "heads", head_scores={}, metrics=metrics)
