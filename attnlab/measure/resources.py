@@ -61,14 +61,16 @@ def count_parameters(model: Transformer) -> dict[str, int]:
 def count_flops_per_token(model: Transformer, length: int) -> int:
     """Return forward and backward FLOPs per token at this length, counted by torch on the eager reference.
 
-    `model` is on the meta device, so nothing is computed. Only matrix products count; causal scores count as
-    the full square.
+    `model` is on the meta device, so nothing is computed. Only matrix products count, those of auxiliary
+    losses too; causal scores count as the full square.
     """
     assert next(model.parameters()).is_meta
     with reference_kernel(model):
         counter = FlopCounterMode(display=False)
         with counter, torch.device("meta"):
-            model(torch.zeros(1, length, dtype=torch.long)).sum().backward()
+            auxiliary: dict[str, Tensor] = {}
+            logits = model(torch.zeros(1, length, dtype=torch.long), auxiliary_losses=auxiliary)
+            sum(auxiliary.values(), logits.sum()).backward()
     return counter.get_total_flops() // length
 
 

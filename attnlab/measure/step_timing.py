@@ -16,7 +16,12 @@ from torch import Tensor
 
 from attnlab.attention.contracts import Unsupported
 from attnlab.measure.resources import THROUGHPUT
-from attnlab.measure.training_pass import get_weight_dtype, list_device_passes, make_autocast
+from attnlab.measure.training_pass import (
+    compute_training_loss,
+    get_weight_dtype,
+    list_device_passes,
+    make_autocast,
+)
 from attnlab.model.build import build_model, instantiate_config, select_device
 from attnlab.model.generation import Decoder
 from attnlab.stats import estimate_median
@@ -181,7 +186,7 @@ def _build_workloads(
         model.train()
         for rows in passes:
             with make_autocast(config, device):
-                loss = module.losses(rows).mean()
+                loss = compute_training_loss(module, rows)
             loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

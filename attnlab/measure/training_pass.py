@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attnlab.data.data_module import take_rows
 from attnlab.data.task import Batch
@@ -24,3 +25,13 @@ def make_autocast(config: Mapping[str, Any], device: str) -> torch.autocast:
 def get_weight_dtype(config: Mapping[str, Any]) -> torch.dtype:
     """Return the dtype of weights under `trainer.precision`."""
     return WEIGHT_DTYPES.get(config["trainer"]["precision"], torch.float32)
+
+
+def compute_training_loss(module: Any, batch: Batch) -> Tensor:
+    """Return the mean cross-entropy in nats, plus the auxiliary losses of the model by their weights."""
+    weights = module.model.auxiliary_weights
+    if not weights:
+        return module.losses(batch).mean()
+    auxiliary: dict[str, Tensor] = {}
+    loss = module.losses(batch, auxiliary).mean()
+    return loss + sum(weights[name] * value for name, value in auxiliary.items())

@@ -19,7 +19,7 @@ from attnlab.measure.text.bits_per_byte import BITS_PER_BYTE, measure_bits_per_b
 from attnlab.measure.text.category_losses import measure_category_losses
 from attnlab.measure.text.probe_window import is_text
 from attnlab.measure.text.text_sample import sample_continuation
-from attnlab.measure.training_pass import list_device_passes, make_autocast
+from attnlab.measure.training_pass import compute_training_loss, list_device_passes, make_autocast
 from attnlab.model.loss import VALIDATION_LOSS
 from attnlab.model.transformer import Transformer
 from attnlab.store.fingerprint import OBSERVER_MODULES, compute_digest
@@ -169,7 +169,7 @@ def _measure_memory(
     memory = resources.count_kv_bytes(module.model.eval(), batch["tokens"][:1])
     module.model.train()
     with make_autocast(config, module.device.type):
-        saved_bytes = resources.count_saved_bytes(lambda: module.losses(batch).mean(), module.model)
+        saved_bytes = resources.count_saved_bytes(lambda: compute_training_loss(module, batch), module.model)
     memory = {**memory, "saved_for_backward_bytes": saved_bytes}
     return {"metric_definitions": _select_memory_metrics(memory), "memory": memory}
 

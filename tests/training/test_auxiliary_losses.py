@@ -1,14 +1,19 @@
 """Auxiliary losses of a model: trained by weight, recorded apart, no part of the validation loss."""
 
 import functools
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from attnlab.measure import resources, step_timing
+from attnlab.measure.training_pass import compute_training_loss
 from attnlab.model.build import build_model, instantiate_config
 from attnlab.store.run_directories import load_run_result
 from attnlab.training import run
+from attnlab.training.final_metrics import MEASURED_PARTS
 from attnlab.training.preflight import check
 
 torch.set_num_threads(1)
@@ -106,3 +111,46 @@ def test_model_without_auxiliary_losses_records_none(compose):
     auxiliary = {}
     module.losses(make_batch(), auxiliary)
     assert auxiliary == module.model.auxiliary_weights == {}
+
+
+@pytest.mark.parametrize("line", [(*INDEXED, "model.attention.selection.indexer.loss_weight=3.0"), ()])
+def test_measured_loss_is_that_of_a_training_step(compose, line):
+    config = compose(*line)
+    module = instantiate_config(config["optim"], model=build_model(config, 31))
+    module.trainer = SimpleNamespace(
+        accumulate_grad_batches=1, world_size=1, global_step=1, log_every_n_steps=1
+    )
+    assert torch.equal(compute_training_loss(module, make_batch()), module.training_step(make_batch(), 0))
+
+
+def test_training_flops_include_auxiliary_losses(compose):
+    module = make_module(compose, "kernel=eager")
+    row = {name: value[:1] for name, value in make_batch().items()}
+    counter = FlopCounterMode(display=False)
+    with counter:
+        compute_training_loss(module, row).backward()
+    with torch.device("meta"):
+        model = build_model(compose(*INDEXED), 31)
+    assert resources.count_flops_per_token(model, 12) == counter.get_total_flops() // 12
+
+
+def test_saved_bytes_and_timed_steps_include_auxiliary_losses(compose, make_run_dir, monkeypatch):
+    config = compose(*INDEXED, "trainer.max_steps=1", "measure.maps=0")
+    data = instantiate_config(config["data"])
+    module = instantiate_config(config["optim"], model=build_model(config, data.task.vocab_size))
+    batch = data.task.train_batch(data.seed, 0, data.batch_size)
+    saved = resources.count_saved_bytes(lambda: compute_training_loss(module, batch), module.model)
+    memory = MEASURED_PARTS["memory"].measure(module, data, [], config)["memory"]
+    assert memory["saved_for_backward_bytes"] == saved
+
+    folder = make_run_dir("run", config)
+    run.run(folder)
+    reached = set()
+    monkeypatch.setattr(step_timing, "interleave_calls", lambda works: {name: [1.0] for name in works})
+    monkeypatch.setattr(
+        torch.optim.AdamW,
+        "zero_grad",
+        lambda self, **_: reached.update(p.grad is not None for g in self.param_groups for p in g["params"]),
+    )
+    step_timing.measure_timings({"arm": folder})
+    assert reached == {True}
