@@ -129,7 +129,10 @@ def find_map_steps(points: int, max_steps: int) -> list[int]:
 
 @final
 class MapRecorder(StepCallback):
-    """Attention maps of one probe text [1, T] at `points` steps, evenly spaced from first to last."""
+    """Attention maps of one probe text [1, T] at `points` steps, evenly spaced from first to last.
+
+    The last are those of the final weights, and the others those of the weights that are trained.
+    """
 
     def __init__(self, tokens: Tensor, points: int, max_steps: int) -> None:
         if points < 0:
@@ -144,7 +147,12 @@ class MapRecorder(StepCallback):
         self.record_maps(trainer, module)
 
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
-        """Record the maps if this step is one of the points."""
+        """Record the maps if this step is one of the points before the last."""
+        if trainer.global_step != trainer.max_steps:
+            self.record_maps(trainer, module)
+
+    def on_train_end(self, trainer: pl.Trainer, module: Any) -> None:
+        """Record the maps of the final weights, which a callback such as EMA may have replaced."""
         self.record_maps(trainer, module)
 
     def record_maps(self, trainer: pl.Trainer, module: Any) -> None:

@@ -4,10 +4,14 @@ import json
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from attnlab.measure.attention_maps import compute_attention_maps, encode_weights
+from attnlab.measure.step_timing import load_trained_run
+from attnlab.measure.text.probe_window import choose_probe_window
 from attnlab.store import fingerprint
 from attnlab.store.atomic_files import read_json
 from attnlab.store.run_schema import RunEstimate
@@ -95,6 +99,15 @@ def test_averaged_weights_are_validated_and_saved(train):
         folder.name: read_json(folder / "run.json")["metrics"]["val/loss"] for folder in (plain, last, mean)
     }
     assert loss["plain"] == loss["last"] != loss["mean"]
+
+
+def test_the_last_attention_maps_are_those_of_averaged_weights(train):
+    folder = train("mean", "+callbacks=ema", "callbacks.ema.decay=0.9", "optim.lr=0.05")
+    _, model, _, data, _ = load_trained_run(folder)
+    maps = compute_attention_maps(model, choose_probe_window(data))
+    with np.load(folder / "attention.npz") as stored:
+        assert stored["steps"][-1] == 11
+        assert np.array_equal(stored["maps"][-1], encode_weights(maps.weights))
 
 
 @pytest.mark.parametrize(
