@@ -6,7 +6,6 @@ Nothing is trained, and all other parts stay as they were: curves, maps over tra
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytorch_lightning as pl
 import torch
 from safetensors.torch import load_model
@@ -16,6 +15,7 @@ from attnlab.model.build import build_model, instantiate_config, select_device
 from attnlab.store import run_directories
 from attnlab.training import final_metrics
 from attnlab.training.language_model import LanguageModel
+from attnlab.training.run_result import load_curves
 
 
 def measure_again(folder: Path) -> None:
@@ -38,7 +38,7 @@ def measure_again(folder: Path) -> None:
     if "accuracy" in outdated:
         _run_validation(module, data, config["trainer"])
     module = module.to(select_device(config))
-    rows = list(zip(*pq.read_table(folder / "curves.parquet").to_pydict().values(), strict=True))
+    rows = load_curves(folder)
     updated = result.to_dict()
     if set(outdated) == final_metrics.MEASURED_PARTS.keys():  # no earlier measurement is trusted
         reset_keys = ("metrics", "censored", "by_position", "leakage", "by_token_category", "generated_text")

@@ -58,6 +58,12 @@ def save_run(folder: Path, run_result: RunResult, curves: Iterable[tuple[int, in
     )
 
 
+def load_curves(folder: Path) -> list[tuple[int, int, str, float]]:
+    """Return the rows of curves.parquet, in the order in which they were recorded; none without the file."""
+    path = folder / "curves.parquet"
+    return list(zip(*pq.read_table(path).to_pydict().values(), strict=True)) if path.exists() else []
+
+
 def describe_environment(device: str, provenance: Use) -> dict[str, Any]:
     """Return where the run ran, its package versions, and the commit of attnlab in its config."""
     packages = fingerprint.read_package_versions(

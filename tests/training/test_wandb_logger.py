@@ -14,6 +14,7 @@ import torch
 from processes import wait_until
 from wandb_files import read_history, read_records, read_run, read_summary, start_faulty_server
 
+from attnlab.measure.measurement import MeasurementResult
 from attnlab.store import run_directories
 from attnlab.store.run_schema import RunConfig, Use
 from attnlab.training import run as train
@@ -75,12 +76,18 @@ def test_an_offline_run_holds_losses_memory_config_and_images(compose, make_run_
     assert len(losses) == 2
     assert all(0 < loss < 10 for loss in losses)
     assert any("train/loss" in row for row in rows)
+    assert list_picture_tokens(rows) == [0, 2 * batch, 4 * batch, 6 * batch]
     images = {key for row in rows for key in row if key.startswith("attention/layer")}
     assert {key.split(".")[0] for key in images} == {"attention/layer0", "attention/layer1"}
     assert list(folder.glob("wandb/offline-run-*/files/media/images/attention/*.png"))
     summary = read_summary(file)
     assert float(summary["memory/kv_bytes_per_token_live"]) == 256
     assert float(summary["val/loss"]) == losses[-1]
+
+
+def list_picture_tokens(rows):
+    """Return the tokens of the rows with attention maps of layer 0."""
+    return [int(row["tokens"]) for row in rows if any(key.startswith("attention/layer0") for key in row)]
 
 
 def list_wandb_files(folder):
@@ -181,11 +188,35 @@ def test_a_logger_added_after_training_logs_the_stored_results(compose, make_run
     rows = read_history(file)
     batch = compose()["data"]["batch_size"] * compose()["data"]["length"]
     assert [int(row["tokens"]) for row in rows if "train/loss" in row] == [2 * batch, 4 * batch, 6 * batch]
-    assert any(key.startswith("attention/layer0") for row in rows for key in row)
+    assert list_picture_tokens(rows) == [0, 2 * batch, 4 * batch, 6 * batch]
     record = run_directories.load_run_result(folder)
     assert float(read_summary(file)["val/loss"]) == pytest.approx(record.metrics["val/loss"])
     finished_runs.log_finished_run(folder, group, "exam")
     assert list_wandb_files(folder) == [file], "what W&B has was logged again"
+
+
+@pytest.mark.parametrize("path", ["while it runs", "from its files"])
+def test_series_of_a_measurement_run_have_an_axis_of_their_own(compose, make_run_dir, path):
+    measurement = "measurement={_target_: test_wandb_logger.SeriesMeasurement}"
+    group = compose("logger=wandb")["logger"]
+    live = path == "while it runs"
+    folder = make_run_dir("abcd0123abcd012f", compose(measurement, "logger=wandb" if live else "logger=none"))
+    train.run(folder)
+    finished_runs.log_finished_run(folder, group, "exam")
+    (file,) = list_wandb_files(folder)
+    rows = read_history(file)
+    series = {int(row["trainer/global_step"]): float(row["growth"]) for row in rows if "growth" in row}
+    assert series == {64: 2.0, 128: 4.0}
+    assert not any("tokens" in row for row in rows)
+    axes = [record.metric for record in read_records(file) if record.WhichOneof("record_type") == "metric"]
+    assert ("*", "trainer/global_step") in {(axis.glob_name, axis.step_metric) for axis in axes}
+
+
+class SeriesMeasurement:
+    """A measurement with a series."""
+
+    def __call__(self, module, data, device):
+        return MeasurementResult({"slope": 2.0}, series={"growth": {64: 2.0, 128: 4.0}})
 
 
 def test_the_tag_of_a_second_experiment_is_added_without_rows(compose, make_run_dir):

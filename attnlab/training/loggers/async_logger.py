@@ -17,6 +17,7 @@ from pytorch_lightning.loggers.logger import Logger
 
 from attnlab.training.loggers import logger_notes
 from attnlab.training.loggers.run_labels import TOKENS_METRIC
+from attnlab.training.run_result import load_curves
 
 TERMINATION_SECONDS = 5.0  # for a run stopped by a signal, whose checkpoint is already saved
 DISK_SECONDS = 30.0  # for starting the logger and writing files, besides the server's time
@@ -123,7 +124,13 @@ class AsyncLogger(Logger):
         self._queue.put(partial(self._write_images, key, images, step, labels["caption"]))
 
     def close(self, summary: Mapping[str, float], exit_code: int) -> None:
-        """Log the summary and close the logger with an exit code, within a time limit."""
+        """Log the run's stored curves, as far as they are missing, and the summary; close the logger.
+
+        Series of a measurement run exist only once it has finished. Waits for a limited time.
+
+        Args:
+            exit_code: Exit status of the run.
+        """
         timeout_seconds = 2 * self.patience_seconds + DISK_SECONDS if exit_code < 128 else TERMINATION_SECONDS
         self._queue.put(partial(self._close_adapter, summary, exit_code))
         self._queue.put(None)
@@ -162,6 +169,12 @@ class AsyncLogger(Logger):
             self._record_steps({key: images}, step)
 
     def _close_adapter(self, summary: Mapping[str, float], exit_code: int, adapter: LoggerAdapter) -> None:
+        rows: dict[int, dict[str, float]] = {}
+        for step, _, name, value in load_curves(self._folder):
+            rows.setdefault(step, {})[name] = value
+        for step, values in sorted(rows.items()):
+            self._write_metrics(values, step, adapter)
+        self._step = max([self._step, *rows])
         new_values = {name: value for name, value in summary.items() if self._is_new(name, self._step)}
         adapter.close(summary, new_values, self._step, exit_code)
         self._record_steps(new_values, self._step)

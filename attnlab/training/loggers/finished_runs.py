@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from attnlab.store import run_directories
 from attnlab.training.callbacks import log_maps
@@ -39,21 +38,9 @@ def log_finished_run(folder: Path, group: Mapping[str, Any], tag: str | None) ->
     logged_tags = logger_notes.read_note(folder, logger_notes.WANDB).get("tags", ())
     run_config = run_directories.load_run_config(folder).with_changes(estimate=result.estimate)
     loggers = open_loggers(group, run_config, folder, names, [*logged_tags, *([tag] if tag else [])])
-    for step, metrics in sorted(_load_curve_rows(folder).items()):
-        for logger in loggers:
-            logger.log_metrics(metrics, step=step)
     _log_stored_maps(folder, loggers)
     for logger in loggers:
         logger.close(summarize_metrics(result), 0)
-
-
-def _load_curve_rows(folder: Path) -> dict[int, dict[str, float]]:
-    """Return step -> metrics logged after it."""
-    rows: dict[int, dict[str, float]] = {}
-    if (folder / "curves.parquet").exists():
-        for row in pq.read_table(folder / "curves.parquet").to_pylist():
-            rows.setdefault(row["step"], {})[row["name"]] = row["value"]
-    return rows
 
 
 def _log_stored_maps(folder: Path, loggers: list[Any]) -> None:

@@ -85,7 +85,7 @@ def open_loggers(
     if not names:
         return []
     run_labels = make_run_labels(run_config)
-    batch_tokens = run_config.estimate.batch_tokens
+    batch_tokens = None if run_config.config.get("measurement") else run_config.estimate.batch_tokens
     run_labels["tags"] = [*run_labels["tags"], *tags]
     loggers = []
     for name in names:

@@ -184,9 +184,17 @@ class _WandbAdapter(LoggerAdapter):
         super().__init__(WandbLogger(experiment=run), {})
         self._run = run
         self._folder = folder
-        if batch_tokens:
-            run.define_metric(TOKENS_METRIC)
-            run.define_metric("*", step_metric=TOKENS_METRIC, step_sync=True)
+        self._batch_tokens = batch_tokens
+        axis = TOKENS_METRIC if batch_tokens else "trainer/global_step"  # logged by WandbLogger
+        run.define_metric(axis)
+        run.define_metric("*", step_metric=axis, step_sync=True)
+
+    def write_image(self, key: str, image: Any, step: int | None, caption: str) -> None:
+        """Log a gray-scale picture with the tokens of its step; W&B would repeat those of the row before."""
+        import wandb
+
+        tokens = {} if step is None or not self._batch_tokens else {TOKENS_METRIC: step * self._batch_tokens}
+        self.logger.log_metrics({key: [wandb.Image(image, caption=caption)], **tokens}, step)
 
     def close(
         self, summary: Mapping[str, float], new_values: Mapping[str, float], step: int, exit_code: int
