@@ -264,7 +264,7 @@ def _estimate_required_runs(
             return None
         return stats.find_group_seeds_needed(abs(evidence.estimate - end) / evidence.pooled_sd, POWER, ALPHA)
     estimate = (
-        stats.simulate_seeds_to_decide_median(differences, region, ALPHA / 2)
+        stats.simulate_seeds_to_decide_median(evidence, region, ALPHA / 2)
         if isinstance(evidence, stats.RankDifferences)
         else stats.estimate_seeds_to_decide(differences, region, ALPHA / 2)
     )

@@ -97,11 +97,23 @@ class RankDifferences:
     """Paired differences by their order alone: an interval for the median.
 
     Infinity is the worst possible outcome; NaN (both arms failed) counts for neither side.
+
+    Args:
+        differences: Observed values [n]; the estimate is their median.
+        bounds: Lower and upper bounds [2, n] of censored values. A value lies above a threshold if its lower
+            bound does, and below one if its upper bound does.
     """
 
-    def __init__(self, differences: Sequence[float] | np.ndarray):
+    def __init__(
+        self,
+        differences: Sequence[float] | np.ndarray,
+        bounds: tuple[Sequence[float], Sequence[float]] | None = None,
+    ):
         self.values = np.asarray(differences, dtype=float)
         self.n = int(self.values.size)
+        lower, upper = np.array((self.values, self.values) if bounds is None else bounds, dtype=float)
+        self.lower = np.where(np.isnan(lower), -math.inf, lower)
+        self.upper = np.where(np.isnan(upper), math.inf, upper)
         ordered = np.sort(self.values[~np.isnan(self.values)])
         low, high = (
             (float(ordered[(ordered.size - k) // 2]) for k in (1, 0)) if ordered.size else (math.nan,) * 2
@@ -109,10 +121,10 @@ class RankDifferences:
         self.estimate: float | None = (low + high) / 2 if math.isfinite(low + high) else None
 
     def p_above(self, threshold: float) -> float | None:
-        return compute_betting_p_value(self.values > threshold, 0.5) if self.n else None
+        return compute_betting_p_value(self.lower > threshold, 0.5) if self.n else None
 
     def p_below(self, threshold: float) -> float | None:
-        return compute_betting_p_value(self.values < threshold, 0.5) if self.n else None
+        return compute_betting_p_value(self.upper < threshold, 0.5) if self.n else None
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """Order-statistic interval; an end is infinite where there are too few differences."""
@@ -125,10 +137,7 @@ class RankDifferences:
         )
         if needed is None:
             return -math.inf, math.inf
-        is_nan = np.isnan(self.values)  # the worst value for either end
-        lower_order = np.sort(np.where(is_nan, -math.inf, self.values))
-        upper_order = np.sort(np.where(is_nan, math.inf, self.values))
-        return float(lower_order[self.n - needed]), float(upper_order[needed - 1])
+        return float(np.sort(self.lower)[self.n - needed]), float(np.sort(self.upper)[needed - 1])
 
 
 def _find_rejection_edge(is_rejected: Callable[[float], bool], low: float, high: float) -> float:

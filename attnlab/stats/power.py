@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from attnlab.stats.evalues import compute_log_capital
+from attnlab.stats.evalues import RankDifferences, compute_log_capital
 from attnlab.stats.evidence import Values, validate_fraction
 from attnlab.stats.paired_tests import estimate_paired_difference
 
@@ -151,21 +151,22 @@ def simulate_seeds_to_decide(
 
 
 def simulate_seeds_to_decide_median(
-    outcomes: Values, region: tuple[float, float], tail: float, power: float = 0.8
+    evidence: RankDifferences, region: tuple[float, float], tail: float, power: float = 0.8
 ) -> SeedsToDecide | None:
-    """`estimate_seeds_to_decide` for the median of outcomes by their order alone, as in `RankDifferences`.
+    """`estimate_seeds_to_decide` for the median of outcomes by their order alone.
 
     The sweeps are resampled from the observed outcomes, which may be infinite, or NaN where they count for
     neither side.
     """
-    observed = np.asarray(outcomes, dtype=float)
-    ordered = np.sort(observed[~np.isnan(observed)])
+    ordered = np.sort(evidence.values[~np.isnan(evidence.values)])
     if ordered.size < 2 or ordered[0] == ordered[-1]:
         return None
     middle = float(ordered[(ordered.size - 1) // 2]), float(ordered[ordered.size // 2])
     median = sum(middle) / 2 if math.isfinite(sum(middle)) else middle[0]
     inside, ends = _find_deciding_bounds(median, region)
-    bets = [((observed > end if median >= end else observed < end).astype(float), 0.5) for end in ends]
+    bets = [
+        ((evidence.lower > end if median >= end else evidence.upper < end).astype(float), 0.5) for end in ends
+    ]
     return _simulate_bets(bets, inside, tail, power)
 
 

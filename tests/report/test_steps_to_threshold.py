@@ -1,4 +1,4 @@
-"""Steps to a threshold: a run that did not reach it, or diverged, counts with the whole budget."""
+"""Steps to a threshold: a run that did not reach it, or diverged, took more steps than the budget."""
 
 import json
 from pathlib import Path
@@ -20,10 +20,17 @@ STEPS: dict[str, list[float | None]] = {
 }
 
 
-def make_report(folder: Path, status: dict | None = None, **changes: Any) -> Report:
-    world = World(seeds=list(range(6)), status=status or {})
+EARLY: list[float | None] = [100, 120, 140, 160, 110, 130]
+LATE: list[float | None] = [370, 375, 380, 385, 390, 395]
+NEVER: list[float | None] = [None] * 6
+
+
+def make_report(
+    folder: Path, status: dict | None = None, steps: dict[str, list[float | None]] = STEPS, **changes: Any
+) -> Report:
+    world = World(dict.fromkeys(steps, 0.0), seeds=list(range(6)), status=status or {})
     runs = [
-        replace_result(run, censored={METRIC: CensoredSteps(value=STEPS[run.arm][run.seed], budget=BUDGET)})
+        replace_result(run, censored={METRIC: CensoredSteps(value=steps[run.arm][run.seed], budget=BUDGET)})
         if run.is_done
         else run
         for run in write_runs(folder, world)
@@ -50,25 +57,55 @@ def test_diverged_run_did_not_reach_and_crashed_run_is_left_out(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("threshold", "arm", "verdict"),
-    [(-10.0, "mqa", "SUPPORTED"), (390.0, "mqa", "REFUTED"), (120.0, "gqa", "INCONCLUSIVE")],
+    ("mha", "gqa", "relation", "threshold", "verdict", "low", "high"),
+    [
+        (EARLY, LATE, "above", -10.0, "SUPPORTED", 225, 280),
+        (EARLY, LATE, "above", 270.0, "INCONCLUSIVE", 225, 280),
+        (EARLY, NEVER, "above", -10.0, "SUPPORTED", 240, None),
+        (EARLY, NEVER, "above", 390.0, "INCONCLUSIVE", 240, None),
+        (LATE, NEVER, "below", 50.0, "INCONCLUSIVE", 5, None),
+        (NEVER, NEVER, "within", 50.0, "INCONCLUSIVE", None, None),
+        (NEVER, LATE, "below", 50.0, "SUPPORTED", None, -5),
+    ],
 )
-def test_claim_on_steps_is_decided_on_clipped_differences(
-    tmp_path: Path, threshold: float, arm: str, verdict: str
+def test_claim_on_steps_uses_only_that_a_run_exceeded_the_budget(
+    tmp_path: Path,
+    mha: list,
+    gqa: list,
+    relation: str,
+    threshold: float,
+    verdict: str,
+    low: float | None,
+    high: float | None,
 ) -> None:
-    claim = {"says": "slower", "arm": arm, "metric": METRIC, "is": "above", "threshold": threshold}
-    (result,) = make_report(tmp_path, claims=[claim]).verdict.claims
+    claim = {"says": "slower", "arm": "gqa", "metric": METRIC, "is": relation, "threshold": threshold}
+    (result,) = make_report(tmp_path, steps={"mha": mha, "gqa": gqa}, claims=[claim]).verdict.claims
     assert result.verdict == verdict
-    assert result.basis == "ranks"
-    assert describe_claim(result).startswith(f"{arm} vs mha: median Δ steps to 90% accuracy = +")
-    assert " steps, 95% CI [" in describe_claim(result)
+    assert (result.basis, result.interval.low, result.interval.high) == ("ranks", low, high)
+    assert "gqa vs mha: median Δ steps to 90% accuracy = " in describe_claim(result)
     assert result.direction == "lower"
 
 
+@pytest.mark.parametrize(
+    ("mha", "gqa", "verdict", "effect"),
+    [
+        (LATE, NEVER, "INCONCLUSIVE", "1.046×, 95% CI [1.013×, ∞)"),
+        (NEVER, EARLY, "SUPPORTED", "0.31×, 95% CI [0.00×, 0.40×]"),
+    ],
+)
+def test_ratio_of_steps_is_a_median(tmp_path: Path, mha: list, gqa: list, verdict: str, effect: str) -> None:
+    claim = {"arm": "gqa", "metric": METRIC, "compare": "ratio", "is": "below", "threshold": 1.25}
+    steps = {"mha": mha, "gqa": gqa}
+    (result,) = make_report(tmp_path, steps=steps, claims=[{"says": "as fast", **claim}]).verdict.claims
+    assert result.verdict == verdict
+    assert f"gqa vs mha: median steps to 90% accuracy ratio = {effect}" in describe_claim(result)
+
+
 def test_steps_can_be_the_primary_metric(tmp_path: Path) -> None:
-    report = make_report(tmp_path, metric=METRIC, margin=50, claims=[])
-    assert (report.effects[1].verdict, report.effects[1].margin) == ("WORSE by more than the margin", 50)
-    assert report.effects[0].label == "steps to 90% accuracy"
+    steps = {"mha": EARLY, "gqa": LATE, "mqa": NEVER}
+    report = make_report(tmp_path, steps=steps, metric=METRIC, margin=50, claims=[])
+    assert [row.verdict for row in report.effects] == ["WORSE by more than the margin"] * 2
+    assert (report.effects[0].label, report.effects[0].margin) == ("steps to 90% accuracy", 50)
 
 
 def test_direction_of_a_claim_changes_its_conclusion(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ STEPS = np.array([-300, -200, -150, -100, -50, 0, 100, 250, np.inf, np.nan])  # 
 )
 def test_seeds_to_decide_a_median_are_just_enough_at_the_observed_order(relation, threshold, ends):
     tail, region = 0.05, RELATIONS[relation].compute_region(threshold)
-    result = simulate_seeds_to_decide_median(STEPS, region, tail)
+    result = simulate_seeds_to_decide_median(RankDifferences(STEPS), region, tail)
     assert result.ends == ends
     assert result.low is result.high is None
 
@@ -220,7 +220,12 @@ def test_seeds_to_decide_a_median_are_just_enough_at_the_observed_order(relation
 
 
 def test_a_median_at_the_threshold_or_without_spread_is_never_decided():
-    assert simulate_seeds_to_decide_median([-1, 1], (0.0, np.inf), 0.025).seeds is None
-    assert simulate_seeds_to_decide_median([np.inf, np.inf], (0.0, np.inf), 0.025) is None
-    assert simulate_seeds_to_decide_median([1.0, np.nan], (0.0, np.inf), 0.025) is None
-    assert simulate_seeds_to_decide_median([-np.inf, np.inf], (0.0, np.inf), 0.025).seeds is None
+    def simulate(*values, **bounds):
+        return simulate_seeds_to_decide_median(RankDifferences(values, **bounds), (0.0, np.inf), 0.025)
+
+    assert simulate(-1, 1).seeds is None
+    assert simulate(np.inf, np.inf) is None
+    assert simulate(1.0, np.nan) is None
+    assert simulate(-np.inf, np.inf).seeds is None
+    assert simulate(1.0, 2.0).seeds < 10
+    assert simulate(1.0, 2.0, bounds=([-np.inf] * 2, [1.0, 2.0])).seeds is None  # known only from above

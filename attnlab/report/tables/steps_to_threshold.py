@@ -2,9 +2,9 @@
 
 A run result has them in `censored`: {metric: {"value": steps or null, "budget": steps}}; null: not reached.
 
-- Everywhere else in a report (claims, effects, trade-off) the value of a run is min(value, budget), so that a
-  run that did not reach the threshold counts with the whole budget. A claim `below: -100` states that the arm
-  needs more than 100 steps fewer. That bounds the saving within this budget, not beyond it.
+- Every estimate uses min(value, budget), so that a run that did not reach the threshold counts with the whole
+  budget. Intervals and verdicts of claims and effects use only that such a run takes more steps than that: a
+  claim that an arm takes at most 100 steps more is not SUPPORTED by runs that never reach the threshold.
 - A diverged run did not reach the threshold. A run that crashed, ran out of memory or left no result shows
   nothing about learning: its pair is left out, and stays in the denominator.
 - Fewer steps are better, unless the `direction` of a claim or of the experiment differs.

@@ -146,11 +146,10 @@ def format_effect_verdict(effect: Effect) -> str:
 
 
 def format_quantity(claim: ClaimResult) -> str:
-    """Format the quantity of a claim: `Δ val/loss`, or `val/loss ratio`."""
-    if claim.compare == "ratio":
-        return f"{claim.label} ratio"
+    """Format the quantity of a claim: `Δ val/loss`, or `val/loss ratio`; `median` where ranks decide."""
     median = "median " if BASES[claim.basis].estimates_median else ""
-    return f"{median}{DELTA} {claim.label}"
+    is_ratio = claim.compare == "ratio"
+    return f"{median}{claim.label} ratio" if is_ratio else f"{median}{DELTA} {claim.label}"
 
 
 def format_threshold(claim: ClaimResult) -> str:

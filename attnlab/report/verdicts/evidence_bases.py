@@ -8,11 +8,12 @@ decides.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import sub, truediv
 from typing import Any, ClassVar
 
 from attnlab import stats
-from attnlab.report.schema import PreregisteredClaim, SeedPair
+from attnlab.report.schema import Compare, PreregisteredClaim, SeedPair
 from attnlab.report.verdicts.results import SweepResults, get_common_value
 
 
@@ -160,6 +161,8 @@ class RankBasis(Basis):
     ) -> stats.Evidence | None:
         if isinstance(design, stats.BeforeFirstAnalysis):
             return _build_t_evidence(claim, sweep.build_pairs(claim.weights, claim.metric, seeds), design)
+        if claim.metric in sweep.censoring_budgets:
+            return collect_censored_steps(sweep, claim.weights, claim.metric, seeds, claim.compare)
         outcomes = sweep.compute_outcomes(claim.weights, claim.metric, seeds, claim.direction)
         if claim.compare == "ratio":
             pairs = sweep.build_pairs(claim.weights, claim.metric)
@@ -172,7 +175,7 @@ class RankBasis(Basis):
     def estimate_required_seeds(
         self, region: tuple[float, float], evidence: Any, differences: Sequence[float], tail: float
     ) -> stats.SeedsToDecide | None:
-        return stats.simulate_seeds_to_decide_median(evidence.values, region, tail)
+        return stats.simulate_seeds_to_decide_median(evidence, region, tail)
 
 
 class StudentTBasis(Basis):
@@ -230,6 +233,29 @@ def find_basis(sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[i
     """Find the basis that decides a claim, on these seeds or on all."""
     seeds = sweep.seeds if seeds is None else seeds
     return next(basis for basis in BASES.values() if basis.can_decide(sweep, claim, seeds))
+
+
+def collect_censored_steps(
+    sweep: SweepResults,
+    weights: Mapping[str, float],
+    metric: str,
+    seeds: Sequence[int],
+    compare: Compare = "difference",
+) -> stats.RankDifferences | None:
+    """Collect differences or ratios of steps to a threshold, by rank; None without a complete pair.
+
+    A run that did not reach it took more steps than the budget, which bounds its pair on one side.
+    """
+    compute = truediv if compare == "ratio" else sub
+    values, lower, upper = list[float](), list[float](), list[float]()
+    for pair in sweep.build_pairs(weights, metric, seeds):
+        censored = [arm for arm in weights if sweep.get_steps_to_threshold(arm, pair.seed, metric) is None]
+        highest_value = math.inf if any(weights[arm] > 0 for arm in censored) else pair.value
+        highest_against = math.inf if any(weights[arm] < 0 for arm in censored) else pair.against
+        values.append(compute(pair.value, pair.against))
+        lower.append(compute(pair.value, highest_against))
+        upper.append(compute(highest_value, pair.against))
+    return stats.RankDifferences(values, (lower, upper)) if values else None
 
 
 def _compute_effect(claim: PreregisteredClaim, pair: SeedPair) -> float:
