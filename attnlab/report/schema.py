@@ -318,7 +318,7 @@ class SeedPair(FrozenModel):
 
 
 class Effect(Sensitivity, Interval):
-    """Difference of an arm from the baseline in one metric."""
+    """Difference of an arm from the baseline in one metric; `mean` is a median of steps to a threshold."""
 
     arm: str
     against: str
@@ -348,6 +348,11 @@ class Effect(Sensitivity, Interval):
     def is_proportion(self) -> bool:
         """Whether the values lie between 0 and 1, and so their differences between −1 and 1."""
         return is_proportion(self.kind, self.metric)
+
+    @property
+    def is_median(self) -> bool:
+        """Whether `mean` is the median, because only bounds of some differences are known."""
+        return self.kind == "censored"
 
 
 class GroupEffect(MeanInterval):

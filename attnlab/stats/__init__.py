@@ -29,6 +29,8 @@ from attnlab.stats.evidence import (
     Evidence,
     ExactEvidence,
     PairedDifferences,
+    compute_region_p_value,
+    compute_two_sided_p_value,
     is_rounding_error,
 )
 from attnlab.stats.factorial import (
@@ -46,8 +48,6 @@ from attnlab.stats.online_discoveries import (
 )
 from attnlab.stats.paired_tests import (
     PairedEstimate,
-    compute_equivalence_p_value,
-    compute_noninferiority_p_value,
     compute_product_interval,
     estimate_compute_equivalent,
     estimate_paired_difference,
@@ -109,14 +109,14 @@ __all__ = [
     "average_options",
     "bootstrap_ratio",
     "compare_steps",
-    "compute_equivalence_p_value",
     "compute_leave_one_out_range",
-    "compute_noninferiority_p_value",
     "compute_online_level",
     "compute_product_interval",
     "compute_rank_intervals",
+    "compute_region_p_value",
     "compute_sign_evalue",
     "compute_t_evalue",
+    "compute_two_sided_p_value",
     "count_min_seeds",
     "count_unanimous_seeds",
     "decide_by_sign_flips",

@@ -164,6 +164,12 @@ class ExactEvidence:
         return 0.0 if self.high < threshold else 1.0
 
 
+def compute_two_sided_p_value(evidence: Evidence) -> float | None:
+    """p-value of "no difference": twice the smaller of the one-sided tests at 0."""
+    above, below = evidence.p_above(0), evidence.p_below(0)
+    return None if above is None or below is None else min(1.0, 2 * min(above, below))
+
+
 def compute_region_p_value(evidence: Evidence, region: tuple[float, float]) -> float | None:
     """p-value of "the value lies outside `region`": the larger of the one-sided tests at its finite ends."""
     p_values = [evidence.p_above(region[0])] if math.isfinite(region[0]) else []

@@ -1,9 +1,7 @@
-"""Paired comparison of two arms: effect with interval, equivalence, non-inferiority, compute equivalent.
+"""Paired comparison of two arms: effect with interval and p-value, and its equivalent in training compute.
 
-A small p of `compute_equivalence_p_value` or `compute_noninferiority_p_value` shows that arms are equivalent
-or non-inferior; a large p of `estimate_paired_difference` is no evidence of equality. The equivalence p is at
-most alpha where the interval at 1 - 2 alpha (90% for .05) lies inside +-margin. A change in training compute
-is a ratio of two estimates, so its interval is wider than that of the effect.
+A large p of `estimate_paired_difference` is no evidence of equality. A change in training compute is a ratio
+of two estimates, so its interval is wider than that of the effect.
 """
 
 import math
@@ -14,7 +12,7 @@ from attnlab.stats.evidence import (
     IntervalResult,
     PairedDifferences,
     Values,
-    compute_region_p_value,
+    compute_two_sided_p_value,
     validate_finite,
 )
 from attnlab.stats.stopping_rules import FIXED_SAMPLE, StoppingRule
@@ -40,46 +38,8 @@ def estimate_paired_difference(
     """Mean difference, its t interval, and the two-sided p-value of "no difference"."""
     sample = PairedDifferences(validate_finite(differences, "differences"), stopping_rule)
     low, high = sample.interval(level) or (None, None)
-    above = sample.p_above(0)
-    below = sample.p_below(0)
-    p = None if above is None or below is None else min(1.0, 2 * min(above, below))
+    p = compute_two_sided_p_value(sample)
     return PairedEstimate(sample.n, _get_mean(sample), sample.sd, low, high, level, p, sample.tied)
-
-
-def compute_equivalence_p_value(
-    differences: Values, margin: float, stopping_rule: StoppingRule = FIXED_SAMPLE
-) -> float | None:
-    """p-value of "the mean difference lies beyond +-margin", by two one-sided tests (TOST).
-
-    None for one pair, or where all differences are equal.
-    """
-    return _compute_margin_p_value(differences, margin, (-margin, margin), stopping_rule)
-
-
-def compute_noninferiority_p_value(
-    differences: Values,
-    margin: float,
-    direction: str = "lower",
-    stopping_rule: StoppingRule = FIXED_SAMPLE,
-) -> float | None:
-    """p-value of "worse by the margin or more", by one one-sided test; None as for equivalence.
-
-    Args:
-        direction: "lower" or "higher", whichever is better in the metric.
-    """
-    if direction not in ("lower", "higher"):
-        raise ValueError(f"direction={direction!r} must be 'lower' or 'higher' (which of them is better)")
-    region = (-math.inf, margin) if direction == "lower" else (-margin, math.inf)
-    return _compute_margin_p_value(differences, margin, region, stopping_rule)
-
-
-def _compute_margin_p_value(
-    differences: Values, margin: float, region: tuple[float, float], stopping_rule: StoppingRule
-) -> float | None:
-    if not 0 < margin < math.inf:
-        raise ValueError(f"margin={margin} must be positive: it is the largest acceptable cost")
-    sample = PairedDifferences(validate_finite(differences, "differences"), stopping_rule)
-    return compute_region_p_value(sample, region)
 
 
 @dataclass(frozen=True)

@@ -446,7 +446,7 @@ def test_quantity_is_a_mean_median_or_ratio_by_basis() -> None:
     assert format_quantity(build_claim_result(0, 1, "SUPPORTED", basis="ranks")) == "median Δ val/loss"
     assert (
         format_quantity(build_claim_result(0, 1, "SUPPORTED", basis="ranks", compare="ratio"))
-        == "val/loss ratio"
+        == "median val/loss ratio"
     )
 
 

@@ -17,7 +17,7 @@ from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import Report
 from attnlab.report.tables import interim_analyses
-from attnlab.report.tables.wording import describe_claim, format_required_seeds
+from attnlab.report.tables.wording import describe_claim, format_interval_method, format_required_seeds
 from attnlab.report.verdicts import claim_results
 from attnlab.report.verdicts.claim_decisions import AnalysisStep, ClaimDecision
 from attnlab.report.verdicts.evidence_bases import BASES
@@ -202,6 +202,13 @@ def test_runs_beyond_the_reached_analyses_are_excluded(tmp_path: Path) -> None:
     report = make_effects_report(tmp_path, world, required_seeds={"mha": 8, "gqa": 4})
     assert report.effects[0].n == 4
     assert len([run for run in report.runs if run.arm == "gqa"]) == 4
+
+
+def test_interval_method_names_what_replaces_t(report):
+    effects = [report.effects[0].model_copy(update={"kind": kind}) for kind in ("share", "censored", "seeds")]
+    replaced = "; for proportions e-values; for steps to a threshold ranks, of the median"
+    assert format_interval_method([4, 8], effects) == f"critical value of the interim analyses{replaced}"
+    assert format_interval_method(None, effects[2:]) == "paired t"
 
 
 def test_inconclusive_claim_about_proportions_has_required_seeds():

@@ -22,12 +22,13 @@ from worlds import SyntheticReports
 
 from attnlab import stats
 from attnlab.cli.verbs.schema import build_schema
+from attnlab.measure.accuracy import ACCURACY
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.report_files import format_json
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import LayerKinds, Report
 from attnlab.report.tables.config_diff import list_layer_kinds
-from attnlab.report.tables.wording import describe_claim, format_margin_reason
+from attnlab.report.tables.wording import describe_claim, find_claim_effect, format_margin_reason
 from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.report.verdicts.results import Run
 
@@ -69,6 +70,31 @@ def test_known_effect_gets_its_verdict(
     )
     assert report.effects[0].verdict == effect_verdict
     assert list_verdicts(report)[0] == claim_verdict
+
+
+@pytest.mark.parametrize("is_primary", [True, False])
+def test_effect_on_a_proportion_has_the_evidence_of_a_claim(tmp_path: Path, is_primary: bool) -> None:
+    """By t, four accuracies near 1 would show that the arms are equivalent."""
+    world = World(effects={"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2, 3])
+    runs = []
+    for run in write_runs(tmp_path, world):
+        accuracy = 0.98 - 0.003 * run.seed * (run.arm == "gqa")
+        metrics = {**run.result.metrics, ACCURACY.name: accuracy}
+        definitions = {**run.result.metric_definitions, ACCURACY.name: ACCURACY}
+        runs.append(replace_result(run, metrics=metrics, metric_definitions=definitions))
+    claim = {"says": "s", "arm": "gqa", "metric": "val/accuracy", "is": "above", "threshold": -0.05}
+    changes = {"metric": "val/accuracy", "direction": "higher", "margin": 0.05} if is_primary else {}
+    report = build_report(build_context(world, claims=[claim], **changes), runs, None, build_provenance())
+    [claim_result] = report.verdict.claims
+    [effect] = [row for row in report.effects if row.metric == "val/accuracy"]
+    assert (claim_result.basis, claim_result.verdict) == ("e-value", "INCONCLUSIVE")
+    assert effect.verdict == ("INCONCLUSIVE" if is_primary else "EXPLORATORY")
+    assert (effect.mean, effect.low, effect.high) == (
+        claim_result.decision.estimate,
+        claim_result.interval.low,
+        claim_result.interval.high,
+    )
+    assert find_claim_effect(claim_result, [effect]) is None, "stored reports have intervals by t"
 
 
 def test_length_beyond_learned_positions_is_listed_as_undefined(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from synthetic import World, build_context, build_provenance, replace_result, wr
 
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import Report
-from attnlab.report.tables.wording import describe_claim
+from attnlab.report.tables.wording import describe_claim, format_effect
 from attnlab.store.run_schema import CensoredSteps
 
 METRIC, BUDGET = "steps_to_90", 400
@@ -106,6 +106,8 @@ def test_steps_can_be_the_primary_metric(tmp_path: Path) -> None:
     report = make_report(tmp_path, steps=steps, metric=METRIC, margin=50, claims=[])
     assert [row.verdict for row in report.effects] == ["WORSE by more than the margin"] * 2
     assert (report.effects[0].label, report.effects[0].margin) == ("steps to 90% accuracy", 50)
+    assert [(row.low, row.high) for row in report.effects] == [(225, 280), (240, None)]
+    assert format_effect(report.effects[0]).startswith("median +260 steps, 95% CI [+225, +280]")
 
 
 def test_direction_of_a_claim_changes_its_conclusion(tmp_path: Path) -> None:

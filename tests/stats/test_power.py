@@ -6,9 +6,10 @@ from calibration import decide_by_t
 from statsmodels.stats.power import TTestPower
 
 from attnlab.stats import (
+    PairedDifferences,
     ProportionDifferences,
     RankDifferences,
-    compute_equivalence_p_value,
+    compute_region_p_value,
     estimate_seeds_to_decide,
     find_detectable_effect,
     find_group_seeds_needed,
@@ -58,7 +59,9 @@ def test_seeds_needed_are_just_enough(effect):
 @pytest.mark.parametrize(("n", "margin"), [(3, 1.0), (6, 1.5), (10, 1.0), (5, 0.4)])
 def test_tost_power_equals_the_simulated_rate(n, margin):
     draws = np.random.default_rng(n).normal(0, 1, (4000, n))
-    rate = np.mean([compute_equivalence_p_value(row, margin) <= 0.05 for row in draws])
+    rate = np.mean(
+        [compute_region_p_value(PairedDifferences(row), (-margin, margin)) <= 0.05 for row in draws]
+    )
     assert compute_tost_power(n, margin) == pytest.approx(rate, abs=3.5 * np.sqrt(0.25 / 4000))
 
 

@@ -123,7 +123,7 @@ def build_effect_figures(report: Report, width: int, name: str = "effects") -> l
                 "mean": row.mean,
                 "low": row.low,
                 "high": row.high,
-                "description": f"{row.arm}: mean {format_effect(row)}, {row.verdict}",
+                "description": f"{row.arm}: {format_effect(row)}, {row.verdict}",
             }
             for row in rows
         ]

@@ -68,11 +68,16 @@ def format_level(level: float) -> str:
     return f"{format_percent(level)}% CI"
 
 
-def format_interval_method(looks: InterimSchedule | None) -> str:
-    """Format the stopping rule of the intervals of effects: `paired t`, if each claim is tested once."""
+def format_interval_method(looks: InterimSchedule | None, effects: Sequence[Effect]) -> str:
+    """Format the method of the intervals of effects: `paired t`, if each claim is tested once."""
+    method = "critical value of the interim analyses" if looks else "paired t"
     if looks == "anytime":
-        return "anytime-valid: it holds after any number of seeds"
-    return "critical value of the interim analyses" if looks else "paired t"
+        method = "anytime-valid: it holds after any number of seeds"
+    if any(row.is_proportion for row in effects):
+        method += "; for proportions e-values"
+    if any(row.is_median for row in effects):
+        method += "; for steps to a threshold ranks, of the median"
+    return method
 
 
 def format_estimate(
@@ -108,9 +113,10 @@ def format_effect(effect: Effect | ClaimResult | CorpusClaim) -> str:
     """Format the estimate of an effect for every table and sentence."""
     if isinstance(effect, Effect):
         effect = effect.clip((-1.0, 1.0)) if effect.is_proportion else effect
-        return format_estimate(
+        text = format_estimate(
             effect.mean, effect.low, effect.high, effect.level, effect.digits, unit=effect.unit
         )
+        return f"median {text}" if effect.is_median and effect.mean is not None else text
     if isinstance(effect, CorpusClaim):
         return format_estimate(
             effect.effect,
@@ -202,10 +208,10 @@ def format_conclusion(claim: ClaimResult) -> str:
 def find_claim_effect(claim: ClaimResult, effects: Sequence[Effect]) -> Effect | None:
     """Find the effect that the arms table shows for the difference that a claim is about.
 
-    A claim that was decided early has fewer seeds than the effect. None if the claim is about a ratio, a
-    median or a counted value, or if its arms are not compared in the table.
+    A claim that was decided early has fewer seeds than the effect. None if the claim is about a ratio or is
+    not decided by t, or if its arms are not compared in the table.
     """
-    if claim.compare != "difference" or claim.decision.exact or BASES[claim.basis].estimates_median:
+    if claim.compare != "difference" or not BASES[claim.basis].has_boundary:
         return None
     pair = (claim.arm, claim.against, claim.metric)
     rows = (row for row in effects if (row.arm, row.against, row.metric) == pair)

@@ -1,10 +1,12 @@
 """Effects: the paired difference of each arm from the baseline in each metric, with sensitivity analyses.
 
-The estimate has a 95% interval. Its verdict comes from `verdict_rules` at the alpha that Holm's method
-allocated to the claim about that arm, so that it never goes beyond the claim's verdict. Only the primary
-metric is judged against the margin. The other metrics are exploratory and stay out of the verdict.
+The estimate has a 95% interval. Its verdict comes from `verdict_rules`, on the kind of evidence that decides
+claims and at the alpha that Holm's method allocated to the claim about that arm, so that it never goes beyond
+the claim's verdict. Only the primary metric is judged against the margin. The other metrics are exploratory
+and stay out of the verdict.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -21,6 +23,7 @@ from attnlab.report.schema import (
     SignFlipTest,
 )
 from attnlab.report.verdicts import comparability, leakage_check
+from attnlab.report.verdicts.evidence_bases import collect_censored_steps, collect_proportions
 from attnlab.report.verdicts.results import SweepResults
 from attnlab.report.verdicts.training_equivalence import convert_to_training
 from attnlab.report.verdicts.verdict_rules import count_decimals, decide_effect_verdict
@@ -114,9 +117,10 @@ def _build_effect(
         else []
     )
     differences = [] if reasons else [pair.value - pair.against for pair in pairs]
-    estimate = stats.estimate_paired_difference(differences, CONFIDENCE_LEVEL, rule) if differences else None
-    interval = estimate.interval if estimate else None
-    equivalent, noninferior = _test_margin(sweep, differences, margin, rule)
+    evidence = None if reasons else _collect_evidence(sweep, arm, metric, sweep.seeds[:count], rule)
+    estimate = None if evidence is None else evidence.estimate
+    interval = None if evidence is None else evidence.interval(CONFIDENCE_LEVEL)
+    equivalent, noninferior = _test_margin(evidence, margin, sweep.experiment.direction)
     return Effect(
         **dict(compute_sensitivity([] if reasons else pairs)),
         arm=arm,
@@ -126,41 +130,57 @@ def _build_effect(
         unit=definition.unit,
         primary=primary,
         margin=margin,
-        n=len(pairs),
+        n=len(pairs) if evidence is None else evidence.n,
         planned=len(sweep.get_runs(arm)),
         digits=count_decimals(interval[1] - interval[0] if interval else None),
-        mean=estimate.mean if estimate else None,
-        sd=estimate.sd if estimate else None,
+        mean=estimate,
+        sd=stats.PairedDifferences(differences).sd,
         low=interval[0] if interval else None,
         high=interval[1] if interval else None,
         level=CONFIDENCE_LEVEL,
-        training_equivalent=convert_to_training(sweep, metric, estimate.mean, interval, CONFIDENCE_LEVEL)
-        if estimate
-        else None,
+        training_equivalent=convert_to_training(sweep, metric, estimate, interval, CONFIDENCE_LEVEL),
         alpha=alpha,
-        p=estimate.p if estimate else None,
+        p=None if evidence is None else stats.compute_two_sided_p_value(evidence),
         p_holm=None,
         p_equivalent=equivalent,
         p_noninferior=noninferior,
         kind=definition.kind,
-        verdict=_classify_effect(
-            sweep, arm, metric, margin, alpha, differences, sweep.seeds[:count], rule, bool(reasons)
-        ),
+        verdict=_classify_effect(sweep, arm, metric, margin, alpha, evidence, sweep.seeds[:count], rule),
         reasons=[reason.text for reason in reasons],
         pairs=[pair.model_copy(update={"difference": None}) for pair in pairs] if reasons else pairs,
     )
 
 
+def _collect_evidence(
+    sweep: SweepResults, arm: str, metric: str, seeds: Sequence[int], design: stats.StoppingRule
+) -> stats.Evidence:
+    """Collect the evidence on an arm minus the baseline, of the kind that decides a claim about it.
+
+    t is on the pairs that finished; where a run diverged, `_classify_effect` uses ranks instead.
+    """
+    weights = {arm: 1.0, sweep.baseline: -1.0}
+    definition = sweep.get_metric(metric)
+    pairs = sweep.build_pairs(weights, metric, seeds)
+    if pairs and not isinstance(design, stats.BeforeFirstAnalysis):
+        if definition.kind == "share":
+            is_primary = metric == sweep.experiment.metric
+            direction = sweep.experiment.direction if is_primary else definition.direction
+            return collect_proportions(sweep, weights, metric, seeds, direction)
+        if metric in sweep.censoring_budgets:
+            return collect_censored_steps(sweep, weights, metric, seeds)
+    return stats.PairedDifferences([pair.value - pair.against for pair in pairs], design)
+
+
 def _test_margin(
-    sweep: SweepResults, differences: list[float], margin: float | None, design: stats.StoppingRule
+    evidence: stats.Evidence | None, margin: float | None, direction: str
 ) -> tuple[float | None, float | None]:
     """Return p of equivalence and of non-inferiority; None without a margin."""
-    if not margin or not differences:
+    if not margin or evidence is None:
         return None, None
-    direction = sweep.experiment.direction
+    noninferior = (-math.inf, margin) if direction == "lower" else (-margin, math.inf)
     return (
-        stats.compute_equivalence_p_value(differences, margin, design),
-        stats.compute_noninferiority_p_value(differences, margin, direction, design),
+        stats.compute_region_p_value(evidence, (-margin, margin)),
+        stats.compute_region_p_value(evidence, noninferior),
     )
 
 
@@ -170,31 +190,29 @@ def _classify_effect(
     metric: str,
     margin: float | None,
     alpha: float,
-    differences: list[float],
+    evidence: stats.Evidence | None,
     seeds: Sequence[int],
     design: stats.StoppingRule,
-    is_incomparable: bool,
 ) -> EffectVerdict:
     """Decide the verdict on a difference at the alpha allocated to the claim about it.
 
-    As for claims, ranks decide where a run diverged: a mean would be that of the survivors.
+    Arms without evidence are not comparable.
+    As for claims, ranks decide where a run diverged, except for proportions: a mean would be that of the
+    survivors.
     """
-    if is_incomparable:
+    if evidence is None:
         return EffectVerdict.NOT_COMPARABLE
-    if differences and any(leakage_check.is_leaking_by_design(sweep, name) for name in (arm, sweep.baseline)):
+    if evidence.n and any(leakage_check.is_leaking_by_design(sweep, name) for name in (arm, sweep.baseline)):
         return EffectVerdict.LEAKING
     if metric != sweep.experiment.metric:  # its direction is undefined, so it is only described
         return EffectVerdict.EXPLORATORY
     direction = sweep.experiment.direction
     weights = {arm: 1.0, sweep.baseline: -1.0}
-    has_diverged = sweep.has_diverged(weights, seeds)
-    outcomes = sweep.compute_outcomes(weights, metric, seeds, direction) if has_diverged else differences
-    if not outcomes:
+    if isinstance(evidence, stats.PairedDifferences) and sweep.has_diverged(weights, seeds):
+        evidence = stats.RankDifferences(sweep.compute_outcomes(weights, metric, seeds, direction))
+    if not evidence.n:
         return EffectVerdict.NO_RESULT
     if isinstance(design, stats.BeforeFirstAnalysis):
         return EffectVerdict.INCONCLUSIVE
-    evidence: stats.Evidence = (
-        stats.RankDifferences(outcomes) if has_diverged else stats.PairedDifferences(differences, design)
-    )
     outer, inner = (evidence.interval(level) for level in (1 - alpha, 1 - 2 * alpha))
     return decide_effect_verdict(outer, inner, margin, direction)

@@ -25,7 +25,7 @@ class Basis(ABC):
     is_paired_by_seed: ClassVar[bool] = True  # more seeds may change the decision
     has_interim_analyses: ClassVar[bool] = True
     requires_training: ClassVar[bool] = True  # untrained arms are UNTRAINED
-    has_boundary: ClassVar[bool] = False  # the interval shifts with the estimate
+    has_boundary: ClassVar[bool] = False  # of t: the interval shifts with the estimate
     estimates_median: ClassVar[bool] = False
 
     @abstractmethod
@@ -128,18 +128,7 @@ class EValueBasis(Basis):
     ) -> stats.Evidence | None:
         if isinstance(design, stats.BeforeFirstAnalysis):
             return _build_t_evidence(claim, sweep.build_pairs(claim.weights, claim.metric, seeds), design)
-        worst = 1.0 if claim.direction == "lower" else 0.0
-
-        def get_proportion(arm: str, seed: int) -> float | None:
-            diverged = sweep.run_by_arm_seed[arm, seed].status == "diverged"
-            return worst if diverged else sweep.get_value(arm, seed, claim.metric)
-
-        sums = []
-        for seed in seeds:
-            terms = [(weight, get_proportion(arm, seed)) for arm, weight in claim.weights.items()]
-            known_terms = [weight * value for weight, value in terms if value is not None]
-            sums += [sum(known_terms)] if len(known_terms) == len(terms) else []
-        return stats.ProportionDifferences(sums) if sums else None
+        return collect_proportions(sweep, claim.weights, claim.metric, seeds, claim.direction)
 
     def estimate_required_seeds(
         self, region: tuple[float, float], evidence: Any, differences: Sequence[float], tail: float
@@ -235,14 +224,36 @@ def find_basis(sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[i
     return next(basis for basis in BASES.values() if basis.can_decide(sweep, claim, seeds))
 
 
+def collect_proportions(
+    sweep: SweepResults,
+    weights: Mapping[str, float],
+    metric: str,
+    seeds: Sequence[int],
+    direction: str | None,
+) -> stats.ProportionDifferences:
+    """Collect differences of proportions; a diverged run has the worst proportion."""
+    worst = 1.0 if direction == "lower" else 0.0
+
+    def get_proportion(arm: str, seed: int) -> float | None:
+        diverged = sweep.run_by_arm_seed[arm, seed].status == "diverged"
+        return worst if diverged else sweep.get_value(arm, seed, metric)
+
+    sums = []
+    for seed in seeds:
+        terms = [(weight, get_proportion(arm, seed)) for arm, weight in weights.items()]
+        known_terms = [weight * value for weight, value in terms if value is not None]
+        sums += [sum(known_terms)] if len(known_terms) == len(terms) else []
+    return stats.ProportionDifferences(sums)
+
+
 def collect_censored_steps(
     sweep: SweepResults,
     weights: Mapping[str, float],
     metric: str,
     seeds: Sequence[int],
     compare: Compare = "difference",
-) -> stats.RankDifferences | None:
-    """Collect differences or ratios of steps to a threshold, by rank; None without a complete pair.
+) -> stats.RankDifferences:
+    """Collect differences or ratios of steps to a threshold, by rank.
 
     A run that did not reach it took more steps than the budget, which bounds its pair on one side.
     """
@@ -255,7 +266,7 @@ def collect_censored_steps(
         values.append(compute(pair.value, pair.against))
         lower.append(compute(pair.value, highest_against))
         upper.append(compute(highest_value, pair.against))
-    return stats.RankDifferences(values, (lower, upper)) if values else None
+    return stats.RankDifferences(values, (lower, upper))
 
 
 def _compute_effect(claim: PreregisteredClaim, pair: SeedPair) -> float:
