@@ -29,6 +29,7 @@ from attnlab.report.tables.wording import (
     format_quantity,
     format_threshold,
     format_training,
+    needs_fresh_seeds,
 )
 from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.stats.false_positives import MIN_RUNS, measure_false_positives
@@ -219,10 +220,13 @@ def _format_required_seeds(claim: ClaimResult, runs: Sequence[RunRow]) -> str:
     if estimate is None or claim.verdict != Verdict.INCONCLUSIVE:
         return ""
     if not estimate.seeds:
-        return "; no number of seeds would decide it"
+        return f"; more than 10,000 for 80% power to {estimate.ends} it"
+    fresh = " fresh, in a single analysis," if needs_fresh_seeds(claim) else ""
     seconds_by_arm = [[run.seconds or 0.0 for run in runs if run.arm == arm] for arm in claim.arms]
     hours = estimate.seeds * sum(fmean(seconds) for seconds in seconds_by_arm if seconds) / 3600
-    return f"; about {estimate.seeds:,} for 80% power to {estimate.ends} it ({hours:.2g} h of training)"
+    return (
+        f"; about {estimate.seeds:,}{fresh} for 80% power to {estimate.ends} it ({hours:.2g} h of training)"
+    )
 
 
 def _format_corpus_verdicts(report: Report, claim: ClaimResult) -> str:

@@ -14,6 +14,7 @@ from scipy import special
 from attnlab.stats.evalues import RankDifferences, compute_log_capital
 from attnlab.stats.evidence import Values, validate_fraction
 from attnlab.stats.paired_tests import estimate_paired_difference
+from attnlab.stats.stopping_rules import FIXED_SAMPLE, GroupSequential, StoppingRule
 
 SIMULATED_SWEEPS = 200  # where a probability has no formula
 MAX_SEEDS = 10_000  # more seeds than this are no plan: the result is None
@@ -21,19 +22,22 @@ MAX_SEEDS = 10_000  # more seeds than this are no plan: the result is None
 
 def compute_power(n: int, effect: float, alpha: float = 0.05) -> float:
     """Probability that the two-sided paired t test at alpha detects a true effect of so many sd."""
-    return _compute_t_power(n, effect * math.sqrt(n), alpha)
+    return _compute_t_power(n, effect * math.sqrt(n), _compute_critical_t(n, alpha))
 
 
 def compute_group_power(n: int, effect: float, alpha: float = 0.05) -> float:
     """Power of the two-sided t test between two groups of n at a true effect of so many sd of a run."""
     if n < 2:
         raise ValueError(f"n={n}: a test needs at least 2 runs on each side")
-    return _compute_t_power(2 * n - 1, effect * math.sqrt(n / 2), alpha)
+    return _compute_t_power(2 * n - 1, effect * math.sqrt(n / 2), _compute_critical_t(2 * n - 1, alpha))
 
 
-def _compute_t_power(n: int, noncentrality: float, alpha: float) -> float:
-    """Power of a t test with n - 1 degrees of freedom."""
-    critical = -_compute_t_quantile(n, validate_fraction(alpha, "alpha") / 2)
+def _compute_critical_t(n: int, alpha: float) -> float:
+    return -_compute_t_quantile(n, validate_fraction(alpha, "alpha") / 2)
+
+
+def _compute_t_power(n: int, noncentrality: float, critical: float) -> float:
+    """Probability that t, with n - 1 degrees of freedom, lies beyond the critical value on either side."""
 
     def compute_detection_chance(s: float) -> float:
         return float(special.ndtr(noncentrality - critical * s) + special.ndtr(-noncentrality - critical * s))
@@ -109,13 +113,18 @@ class SeedsToDecide:
 
 
 def estimate_seeds_to_decide(
-    values: Values, region: tuple[float, float], tail: float, power: float = 0.8
+    values: Values,
+    region: tuple[float, float],
+    tail: float,
+    power: float = 0.8,
+    stopping_rule: StoppingRule = FIXED_SAMPLE,
 ) -> SeedsToDecide | None:
     """Seeds needed to decide whether the mean lies in `region`, each finite end tested at `tail`.
 
     The tests are one-sided. None for one pair, or where all differences are equal. For group-sequential
-    designs this is the number that a single analysis would need.
+    designs this is the number of fresh seeds that a single analysis would need.
     """
+    rule = FIXED_SAMPLE if isinstance(stopping_rule, GroupSequential) else stopping_rule
     estimate = estimate_paired_difference(values)
     if not estimate.sd or estimate.tied:
         return None
@@ -125,7 +134,9 @@ def estimate_seeds_to_decide(
 
     def count_seeds(sd: float) -> int | None:
         def has_enough_power(n: int) -> bool:
-            return 1 - sum(1 - compute_power(n, gap / sd, 2 * tail) for gap in gaps) >= power
+            critical = rule.critical_value(n, tail)
+            misses = [1 - _compute_t_power(n, gap / sd * math.sqrt(n), critical) for gap in gaps]
+            return 1 - sum(misses) >= power
 
         return _find_fewest_seeds(has_enough_power)
 

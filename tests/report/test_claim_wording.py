@@ -390,9 +390,11 @@ def test_deciding_interval_is_shown_if_the_95_percent_one_disagrees(
         ((5, 4, 24), "about 7 seeds in total {}. This is rough, between 7 and 24, {}."),
         ((3, 2, 5), "about 7 seeds in total {}. This is rough {}."),
         ((90, 40, None), "about 90 seeds in total {}. This is rough, between 40 and more than 10,000, {}."),
+        ((None, None, None), "more than 10,000 seeds in total {}, which lies close to the threshold."),
         (
-            (None, None, None),
-            "no number of seeds would decide it, because the estimate lies at the threshold.",
+            (None, 3, None),
+            "more than 10,000 seeds in total {}, which lies close to the threshold. This is rough, between 7 "
+            "and more than 10,000, {}.",
         ),
     ],
 )
@@ -406,6 +408,18 @@ def test_required_seeds_exceed_the_seeds_that_did_not_decide(
     reason = "because the standard deviation is uncertain"
     assert format_required_seeds(claim) == words.format(power, reason)
     assert format_required_seeds(build_claim_result(-0.1, 0.1, "INCONCLUSIVE")) == ""
+
+
+def test_required_seeds_of_interim_analyses_are_fresh_ones_of_a_single_analysis() -> None:
+    seeds = {"seeds": 5, "low": 4, "high": 24, "power": 0.8, "ends": "support"}
+    analyses = {"design": "looks", "planned": [4, 6], "decided_at": None, "completed": []}
+    claim = build_claim_result(-0.1, 0.1, "INCONCLUSIVE", required_seeds=seeds, interim_analyses=analyses)
+    assert format_required_seeds(claim).startswith(
+        "about 5 fresh seeds in a single analysis would support it"
+    )
+    assert ", between 4 and 24, " in format_required_seeds(claim)
+    by_rank = claim.model_copy(update={"basis": "ranks"})  # valid after any number of seeds
+    assert format_required_seeds(by_rank).startswith("about 7 seeds in total would support it")
 
 
 def test_explanation_names_the_deciding_interval_unless_it_is_printed_beside_the_effect() -> None:

@@ -261,7 +261,11 @@ def test_every_shipped_claim_is_self_contained_with_source_and_threshold_reason(
     ("changes", "says"),
     [
         ({}, "; about 1,211 for 80% power to refute it (4 h of training)"),
-        ({"required_seeds": {"seeds": None, "ends": "refute"}}, "; no number of seeds would decide it"),
+        ({"required_seeds": {"seeds": None}}, "; more than 10,000 for 80% power to refute it"),
+        (
+            {"interim_analyses": {"design": "looks", "planned": [4], "decided_at": None, "completed": []}},
+            "; about 1,211 fresh, in a single analysis, for 80% power to refute it (4 h of training)",
+        ),
         ({"required_seeds": None}, ""), ({"verdict": "SUPPORTED"}, ""),
     ],
 )  # fmt: skip

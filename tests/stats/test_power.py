@@ -18,7 +18,7 @@ from attnlab.stats import (
     simulate_seeds_to_decide_median,
 )
 from attnlab.stats.power import compute_group_power, compute_power, compute_tost_power
-from attnlab.stats.stopping_rules import FIXED_SAMPLE
+from attnlab.stats.stopping_rules import FIXED_SAMPLE, AnytimeValid, GroupSequential
 from attnlab.store.experiment_schema import RELATIONS
 
 
@@ -85,23 +85,27 @@ OBSERVED = (OBSERVED - OBSERVED.mean()) / OBSERVED.std(ddof=1)  # mean 0, sd 1
 
 
 @pytest.mark.parametrize(
-    ("mean", "relation", "threshold", "tail", "decision"),
+    ("mean", "relation", "threshold", "tail", "decision", "rule"),
     [
-        (0.0, "below", 1.0, 0.05, 1),
-        (0.4, "within", 1.0, 0.05, 1),
-        (0.0, "within", 1.0, 0.01, 1),
-        (1.8, "within", 1.0, 0.05, -1),
-        (0.7, "above", 0.0, 0.025, 1),
-        (-1.5, "above", 0.0, 0.0125, -1),
+        (0.0, "below", 1.0, 0.05, 1, FIXED_SAMPLE),
+        (0.4, "within", 1.0, 0.05, 1, FIXED_SAMPLE),
+        (0.0, "within", 1.0, 0.01, 1, FIXED_SAMPLE),
+        (1.8, "within", 1.0, 0.05, -1, FIXED_SAMPLE),
+        (0.7, "above", 0.0, 0.025, 1, FIXED_SAMPLE),
+        (-1.5, "above", 0.0, 0.0125, -1, FIXED_SAMPLE),
+        (1.0, "above", 0.0, 0.025, 1, AnytimeValid()),
+        (0.4, "within", 1.0, 0.05, 1, AnytimeValid()),
     ],
 )
-def test_seeds_to_decide_are_just_enough_at_the_observed_effect(mean, relation, threshold, tail, decision):
+def test_seeds_to_decide_are_just_enough_at_the_observed_effect(
+    mean, relation, threshold, tail, decision, rule
+):
     region = RELATIONS[relation].compute_region(threshold)
-    result = estimate_seeds_to_decide(OBSERVED + mean, region, tail)
+    result = estimate_seeds_to_decide(OBSERVED + mean, region, tail, stopping_rule=rule)
     assert result.ends == {1: "support", -1: "refute"}[decision]
     draws = np.random.default_rng(9).normal(mean, 1, (20_000, result.seeds))
     measure_decision_rate = [
-        (decide_by_t(draws[:, :n], FIXED_SAMPLE, region, tail) == decision).mean()
+        (decide_by_t(draws[:, :n], rule, region, tail) == decision).mean()
         for n in (result.seeds - 1, result.seeds)
     ]
     error = 3 * np.sqrt(0.16 / 20_000)
@@ -132,6 +136,12 @@ def test_seeds_to_decide_do_not_depend_on_the_unit():
     assert estimate_seeds_to_decide(OBSERVED + 0.2, (-1.0, 1.0), 0.05) == estimate_seeds_to_decide(
         (OBSERVED + 0.2) / 1024, (-1 / 1024, 1 / 1024), 0.05
     )
+
+
+def test_interim_analyses_count_as_a_single_analysis_of_fresh_seeds():
+    rules = FIXED_SAMPLE, GroupSequential((4, 6), 1)
+    results = [estimate_seeds_to_decide(OBSERVED, (-1.0, 1.0), 0.05, stopping_rule=rule) for rule in rules]
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("values", [[0.1], [0.1, 0.1, 0.1]])

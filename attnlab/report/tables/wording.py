@@ -330,24 +330,36 @@ def explain_effect(effect: Effect) -> str:
 def format_required_seeds(claim: ClaimResult) -> str:
     """Format the seeds that would decide an inconclusive claim; empty without an estimate.
 
-    More seeds than there are would decide it, so the estimates from their noise are raised to that.
+    More seeds than there are would decide it, so the estimates from their noise are raised to that, unless
+    they are about fresh seeds.
     """
     estimate = claim.required_seeds
     if estimate is None:
         return ""
-    if estimate.seeds is None:
-        return "no number of seeds would decide it, because the estimate lies at the threshold."
-    fewest = claim.decision.n + 1
+    needs_fresh = needs_fresh_seeds(claim)
+    fewest = 0 if needs_fresh else claim.decision.n + 1
+
+    def format_count(count: int | None) -> str:
+        return "more than 10,000" if count is None else format_number(max(count, fewest))
+
+    about = "about " if estimate.seeds else ""
+    seeds = "fresh seeds in a single analysis" if needs_fresh else "seeds in total"
+    closeness = "" if estimate.seeds else ", which lies close to the threshold"
     text = (
-        f"about {format_number(max(estimate.seeds, fewest))} seeds in total would {estimate.ends} it with "
-        "80% power at the observed effect"
+        f"{about}{format_count(estimate.seeds)} {seeds} would {estimate.ends} it with 80% power at the "
+        f"observed effect{closeness}"
     )
     if estimate.low is None:
         return f"{text}."
-    high = format_number(max(estimate.high, fewest)) if estimate.high else "more than 10,000"
-    low = format_number(max(estimate.low, fewest))
+    low, high = format_count(estimate.low), format_count(estimate.high)
     bounds = "" if high == low else f", between {low} and {high},"
     return f"{text}. This is rough{bounds} because the standard deviation is uncertain."
+
+
+def needs_fresh_seeds(claim: ClaimResult) -> bool:
+    """Whether a claim's required seeds are those of a single analysis, not of later interim analyses."""
+    analyses = claim.interim_analyses
+    return analyses is not None and analyses.design == "looks" and BASES[claim.basis].has_boundary
 
 
 def format_training(training: TrainingEquivalent, suffix: str = " training compute") -> str:

@@ -186,8 +186,8 @@ class StudentTBasis(Basis):
     ) -> stats.SeedsToDecide | None:
         if isinstance(evidence, RatioEvidence):
             low, high = (math.log(end) if end > 0 else -math.inf for end in region)
-            return stats.estimate_seeds_to_decide(evidence.logs, (low, high), tail)
-        return stats.estimate_seeds_to_decide(differences, region, tail)
+            region, differences, evidence = (low, high), evidence.logs, evidence.log_differences
+        return stats.estimate_seeds_to_decide(differences, region, tail, stopping_rule=evidence.stopping_rule)
 
 
 class RatioEvidence:
