@@ -84,6 +84,13 @@ def test_outlying_seed_is_flagged():
     assert not any(flag_outliers([0.0, 0.1, 9.0]))
 
 
+@pytest.mark.parametrize(("n", "rate"), [(4, 0.1), (5, 0.13), (8, 0.06), (16, 0.025)])
+def test_normal_noise_has_outliers_at_the_documented_rate(n, rate):
+    samples = np.random.default_rng(n).normal(size=(2000, n))
+    observed = np.mean([any(flag_outliers(sample)) for sample in samples])
+    assert observed == pytest.approx(rate, abs=0.005 + 3 * np.sqrt(rate / 2000))
+
+
 @pytest.mark.parametrize(
     ("values", "region", "holds"),
     [
