@@ -15,6 +15,7 @@ from attnlab.errors import InvalidConfig
 from attnlab.external.noise_floor import ALPHA, POWER, require_equal_steps
 from attnlab.external.question import Question
 from attnlab.external.result_files import ExternalRun, digest_runs, shuffle_runs
+from attnlab.report.number_format import MINUS, format_bounds, format_number
 from attnlab.report.schema import Verdict
 from attnlab.report.verdicts.evidence_bases import BASES
 
@@ -131,12 +132,12 @@ def describe_judgment(judgment: Judgment, question: Question) -> str:
     interval = (
         f"no interval ({judgment.obstacle})"
         if judgment.obstacle or decision.low is None or decision.high is None
-        else f"95% CI [{decision.low:+.{digits}f}, {decision.high:+.{digits}f}]"
+        else f"95% CI {format_bounds(decision.low, decision.high, digits)}"
     )
-    estimate = "unknown" if decision.estimate is None else f"{decision.estimate:+.{digits}f}"
+    estimate = "unknown" if decision.estimate is None else format_number(decision.estimate, digits, sign=True)
     outcome = VERDICTS[decision.holds]
     counts = " and ".join(str(len(side)) for side in judgment.values)
-    threshold = f"< -{margin:g}" if question.lower_is_better else f"> {margin:g}"
+    threshold = f"< {MINUS}{margin:g}" if question.lower_is_better else f"> {margin:g}"
     kind = "median " if BASES[judgment.basis].estimates_median else ""
     return (
         f"B vs A: {kind}difference of {question.metric} {estimate}, {interval}, claim {threshold}: {outcome}"

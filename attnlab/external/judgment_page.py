@@ -23,7 +23,7 @@ from attnlab.report.charts.vega_layers import (
     compute_domain,
     count_ticks,
 )
-from attnlab.report.number_format import NONE
+from attnlab.report.number_format import NONE, format_number
 from attnlab.report.pages.html import FIGURE_WIDTHS, render_figure_page
 from attnlab.report.pages.report_files import write_atomically
 from attnlab.store.fingerprint import compute_digest
@@ -94,7 +94,7 @@ def build_figures(document: dict[str, Any], suffix: str) -> list[Figure]:
     figures = []
     if document["estimate"] is not None:
         low, high = _get_region(document)
-        text = f"{document['estimate']:+.{count_digits(document['margin'])}f}"
+        text = format_number(document["estimate"], count_digits(document["margin"]), sign=True)
         row = {
             "label": "B − A", "mean": document["estimate"], "low": document["interval"]["low"],
             "high": document["interval"]["high"], "from": low, "to": high, "verdict": document["claim"],
@@ -189,7 +189,7 @@ def _list_differences(document: dict[str, Any]) -> list[Spec]:
     digits = count_digits(document["margin"])
     rows = zip(document["a"]["seeds"], document["a"]["values"], document["b"]["values"], strict=True)
     return [
-        {"seed": seed, "value": b - a, "text": f"{b - a:+.{digits}f}"}
+        {"seed": seed, "value": b - a, "text": format_number(b - a, digits, sign=True)}
         for seed, a, b in rows
         if a is not None and b is not None
     ]
@@ -205,15 +205,17 @@ def _build_table(document: dict[str, Any], digits: int) -> list[list[str]]:
     def show(value: float | None) -> str:
         return "diverged" if value is None else f"{value:.{digits + 1}f}"
 
+    def subtract(theirs: float | None, ours: float | None) -> str:
+        if theirs is None or ours is None:
+            return NONE
+        return format_number(theirs - ours, digits + 1, sign=True)
+
     a, b = document["a"], document["b"]
     if document["paired"]:
         return [
-            [
-                seed, show(ours), show(theirs),
-                NONE if ours is None or theirs is None else f"{theirs - ours:+.{digits + 1}f}",
-            ]
+            [seed, show(ours), show(theirs), subtract(theirs, ours)]
             for seed, ours, theirs in zip(a["seeds"], a["values"], b["values"], strict=True)
-        ]  # fmt: skip
+        ]
     rows = []
     for index in range(max(a["runs"], b["runs"])):
         cells = list[str]()

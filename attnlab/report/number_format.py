@@ -18,8 +18,19 @@ NONE = "\N{EN DASH}"  # not measured, or no such thing
 def format_number(value: Any, digits: int | None = None, *, sign: bool = False, unit: str = "") -> str:
     """Format a number: `1,234` for counts, else `digits` decimals, else four significant digits.
 
-    Values far beyond any count get four significant digits too. The minus sign is U+2212.
+    Values far beyond any count get four significant digits too. The minus sign is U+2212. A value that is
+    rounded to zero has no sign.
     """
+    text = format_bound(value, digits, sign=sign)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return text
+    if not text.strip(f"+{MINUS}0."):
+        text = text.lstrip(f"+{MINUS}")
+    return text + (f" {unit}" if unit else "")
+
+
+def format_bound(value: Any, digits: int | None = None, *, sign: bool = False) -> str:
+    """Format an end of an interval: rounded to zero it keeps the sign, which shows its side of zero."""
     if value is None:
         return NONE
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -30,7 +41,7 @@ def format_number(value: Any, digits: int | None = None, *, sign: bool = False, 
         text = f"{value:{'+' if sign else ''}{',.0f' if 1000 <= abs(value) < 1e15 else '.4g'}}"
     else:
         text = f"{value:{'+' if sign else ''},.{digits}f}"
-    return text.replace("-", MINUS) + (f" {unit}" if unit else "")
+    return text.replace("-", MINUS)
 
 
 def format_difference(arm: str, against: str) -> str:
@@ -68,7 +79,7 @@ def format_bounds(
     return (
         NONE
         if low is None or high is None
-        else f"[{format_number(low, digits, sign=sign)}, {format_number(high, digits, sign=sign)}]"
+        else f"[{format_bound(low, digits, sign=sign)}, {format_bound(high, digits, sign=sign)}]"
     )
 
 
@@ -78,9 +89,11 @@ def render_bounds(
     """Render an interval for the page."""
     if low is None or high is None:
         return escape(NONE)
-    return Markup("[{},{}{}]").format(
-        render_number(low, digits, sign=sign), NO_BREAK_SPACE, render_number(high, digits, sign=sign)
-    )
+    ends = [
+        Markup('<data value="{}">{}</data>').format(repr(end), format_bound(end, digits, sign=sign))
+        for end in (low, high)
+    ]
+    return Markup("[{},{}{}]").format(ends[0], NO_BREAK_SPACE, ends[1])
 
 
 def keep_intervals_whole(text: str) -> str:

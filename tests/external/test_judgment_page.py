@@ -9,6 +9,7 @@ import pytest
 
 from attnlab.__main__ import main
 from attnlab.external.judgment_page import DATA_FILE, PAGE_FILE, build_figures, render_judgment
+from attnlab.report.number_format import format_number
 
 WORDS = ["a.csv", "b.csv", "--metric", "loss", "--lower-is-better", "--margin", "0.01"]
 
@@ -44,7 +45,7 @@ def test_page_shows_every_run_and_is_rendered_from_its_data(judge, tmp_path):
     assert page.count("<svg") >= 6  # three charts at two widths
     table = page[page.index("Every run") :]
     for (seed, a), (_, b) in zip(PAIRED, BETTER, strict=True):
-        row = [str(seed), f"{a:.5f}", f"{b:.5f}", f"{b - a:+.5f}"]
+        row = [str(seed), f"{a:.5f}", f"{b:.5f}", format_number(b - a, 5, sign=True)]
         assert re.search("".join(f'<td class="num">{re.escape(cell)}</td>' for cell in row), table), row
     assert f"{document['required_runs_per_side']} runs a side decide the claim" in page
     assert "EXPLORATORY" in page

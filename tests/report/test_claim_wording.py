@@ -23,6 +23,7 @@ from attnlab.report.tables.wording import (
     format_claim,
     format_conclusion,
     format_effect,
+    format_estimate,
     format_exact_number,
     format_interval,
     format_level,
@@ -448,6 +449,7 @@ def test_deciding_interval_of_a_ratio_has_the_times_sign() -> None:
 def test_bound_rounded_to_zero_keeps_its_sign() -> None:
     assert format_interval(0.0004, 0.09, 3) == "[+0.000, +0.090]"
     assert format_interval(-0.09, -0.0004, 3) == "[−0.090, −0.000]"
+    assert format_estimate(-0.0004, -0.09, 0.08, 0.95, 2) == "0.00, 95% CI [−0.09, +0.08]"
     assert (format_level(0.9), format_level(0.975), format_level(0.98333)) == (
         "90% CI",
         "97.5% CI",

@@ -299,6 +299,8 @@ def test_random_heads_appear_only_beside_a_selection(tmp_path: Path, arms: int, 
 def test_numbers_have_a_true_minus_and_the_requested_decimals() -> None:
     assert format_number(-0.0123, 3, sign=True) == "\N{MINUS SIGN}0.012"
     assert format_number(0.5, 2, sign=True) == "+0.50"
+    assert [format_number(x, 2, sign=True) for x in (-0.004, 0.004, 0.0)] == ["0.00"] * 3
+    assert format_number(-0.04, 0) == format_number(0, sign=True) == "0"
     assert format_number(1234567) == "1,234,567"
     assert format_number(24380.95) == "24,381"
     assert format_number(None) == NONE

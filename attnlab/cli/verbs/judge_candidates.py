@@ -16,6 +16,7 @@ from attnlab.external.candidate_log import CandidateLog, CandidateTest, Procedur
 from attnlab.external.judgment import count_digits, judge_runs
 from attnlab.external.question import Declaration, Question, format_now
 from attnlab.external.result_files import ExternalRun, digest_runs, read_runs
+from attnlab.report.number_format import format_number
 from attnlab.report.schema import Verdict
 
 
@@ -175,7 +176,8 @@ def _summarize(log: CandidateLog, tests: list[CandidateTest]) -> dict[str, Any]:
 
 def _print_test(test: CandidateTest, question: Question, *, is_known: bool) -> None:
     digits = count_digits(question.margin)
-    estimate = "a run diverged" if test.estimate is None else f"difference {test.estimate:+.{digits}f}"
+    difference = format_number(test.estimate, digits, sign=True)
+    estimate = "a run diverged" if test.estimate is None else f"difference {difference}"
     outcome = "ACCEPTED" if test.accepted else "not accepted"
     repeated = f" (of these runs, already in the log since {test.time})" if is_known else ""
     print(

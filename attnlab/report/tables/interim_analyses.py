@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from attnlab.report.number_format import (
     NONE,
+    format_bound,
     format_bounds,
     format_difference,
     format_number,
@@ -120,7 +121,7 @@ def format_analysis_interval(claim: ClaimResult, row: InterimAnalysisRow) -> str
     sign = claim.compare == "difference"
     if (low is None) == (high is None):
         return format_bounds(low, high, claim.digits, sign=sign)
-    bound = format_number(low if high is None else high, claim.digits, sign=sign)
+    bound = format_bound(low if high is None else high, claim.digits, sign=sign)
     return f"at least {bound}" if high is None else f"at most {bound}"
 
 

@@ -5,7 +5,7 @@ confidence level are the same everywhere: `Δ val/loss = −0.001 nats, 95% CI [
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 from attnlab.report.number_format import (
@@ -13,6 +13,7 @@ from attnlab.report.number_format import (
     MINUS,
     NONE,
     TIMES,
+    format_bound,
     format_compute_amount,
     format_number,
     format_percent,
@@ -58,8 +59,8 @@ def format_interval(
     """Format `[−0.018, +0.016]`; a bound that is None is infinite, and without both there is no interval."""
     if low is None and high is None:
         return NONE
-    start = f"({MINUS}{INFINITY}" if low is None else f"[{format_number(low, digits, sign=sign)}{unit}"
-    end = f"{INFINITY})" if high is None else f"{format_number(high, digits, sign=sign)}{unit}]"
+    start = f"({MINUS}{INFINITY}" if low is None else f"[{format_bound(low, digits, sign=sign)}{unit}"
+    end = f"{INFINITY})" if high is None else f"{format_bound(high, digits, sign=sign)}{unit}]"
     return f"{start}, {end}"
 
 
@@ -189,7 +190,7 @@ def format_exact_number(value: float, *, sign: bool = False) -> str:
     """Format a preregistered number with all of its own decimals."""
     exponent = Decimal(repr(float(value))).normalize().as_tuple().exponent
     assert isinstance(exponent, int), value  # a letter if the value is not finite
-    return format_number(value, max(-exponent, 0), sign=sign and value != 0)
+    return format_number(value, max(-exponent, 0), sign=sign)
 
 
 def format_conclusion(claim: ClaimResult) -> str:
@@ -364,18 +365,20 @@ def needs_fresh_seeds(claim: ClaimResult) -> bool:
 
 def format_training(training: TrainingEquivalent, suffix: str = " training compute") -> str:
     """Format `+0.3% training compute, 95% CI [−4%, +5%]`; `suffix` is empty under a heading that names it."""
-    point = f"{_format_compute_change(training.compute_change)}{suffix}"
+    point = f"{_format_compute_change(training.compute_change, format_number)}{suffix}"
     if training.low is None and training.high is None:
         return f"{point}, {format_level(training.level)} unbounded"
     bounds = (training.low, training.high)
-    start, end = ("unbounded" if value is None else _format_compute_change(value) for value in bounds)
+    start, end = (
+        "unbounded" if value is None else _format_compute_change(value, format_bound) for value in bounds
+    )
     return f"{point}, {format_level(training.level)} [{start}, {end}]"
 
 
-def _format_compute_change(change: float) -> str:
+def _format_compute_change(change: float, format_change: Callable[..., str]) -> str:
     size = 100 * abs(change)
     has_decimal = 0.05 <= size < 0.95 or (change < 0 and size > 99)
-    return f"{format_number(100 * change, int(has_decimal), sign=True)}%"
+    return f"{format_change(100 * change, int(has_decimal), sign=True)}%"
 
 
 def _format_evidence_count(claim: ClaimResult, effect: Effect | None) -> str:
