@@ -100,13 +100,14 @@ def register_resolvers() -> None:
     """Register the yaml resolvers; idempotent.
 
     `${divide:a,b}` divides exactly, `${times:a,b}` multiplies to 12 digits, and `${eights:a,b}` rounds a * b
-    to the nearest multiple of 8. `${groups:a,b}` is the largest divisor of a up to a / b, at least 1, and
-    `${last:n,list}` the last n members of a list, or all.
+    to the nearest multiple of 8. `${min:a,b}` is the smaller number, `${groups:a,b}` the largest divisor of a
+    up to a / b, at least 1, and `${last:n,list}` the last n members of a list, or all.
     """
     from omegaconf import OmegaConf
 
     OmegaConf.register_new_resolver("divide", _divide, replace=True)
     OmegaConf.register_new_resolver("groups", _count_groups, replace=True)
     OmegaConf.register_new_resolver("last", _take_last, replace=True)
+    OmegaConf.register_new_resolver("min", min, replace=True)
     OmegaConf.register_new_resolver("times", _multiply, replace=True)
     OmegaConf.register_new_resolver("eights", lambda a, b: max(8, 8 * round(a * b / 8)), replace=True)

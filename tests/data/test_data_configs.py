@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import InstantiationException
@@ -90,12 +91,16 @@ SYNTHETIC_TASKS = [
 ]
 
 
-@pytest.mark.sampled(10)
-@pytest.mark.parametrize("name", SYNTHETIC_TASKS)
-@pytest.mark.parametrize("length", [16, 64])
+LENGTHS = sorted({yaml.safe_load(path.read_text())["data"]["length"] for path in CONF.glob("size/*.yaml")})
+
+
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize("name", [*SYNTHETIC_TASKS, "depo_next", "mano_seven"])
+@pytest.mark.parametrize("length", LENGTHS)
 def test_synthetic_tasks_fit_the_lengths_of_the_sizes(build_data_module, name, length):
-    task = build_data_module(f"data={name}", f"data.length={length}").task
-    assert (task.name, task.length) == (name, length)
+    task = build_data_module(f"data={name}", f"data.length={length}", "data.val_windows=2").task
+    assert task.length == length
+    assert task.val_batches(2)[0]["tokens"].shape == (2, length)
 
 
 @pytest.mark.parametrize("name", SYNTHETIC_TASKS[SYNTHETIC_TASKS.index("parity") :])
