@@ -24,6 +24,7 @@ def multiply(name, words):
 def test_a_permutation_is_applied_after_those_before_it():
     assert multiply("s3", ["213", "132"]) == "312"
     assert multiply("s3", ["132", "213"]) == "231"
+    assert multiply("s3", ["213", "132", "213", "231"]) == "132"
 
 
 @pytest.mark.parametrize("last_only", [False, True])

@@ -1,7 +1,7 @@
 """Word problems of groups (Merrill et al. 2024, 2404.08819): the product of all elements so far.
 
 tokens    213 132 213 231 _ _       permutations of three points: 213 exchanges the first two
-targets   213 312 321 213 . .       213, then 132 make 312
+targets   213 312 321 132 . .       213, then 132 make 312
 
 A model that carries the product from token to token needs a state with one value per element. Sums modulo a
 number are in `modular_addition`.
