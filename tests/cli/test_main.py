@@ -274,7 +274,7 @@ def test_compare_runs_without_a_file_and_its_printed_yaml_reuses_the_runs(run_ma
     arguments = ("--config-dir", "own", f"+experiment={name}")
     status, out, errors = run_main("status", *arguments, "--watch")
     assert status == 0, errors
-    assert "comparison: 4/4 runs\n4 done\n" in out
+    assert "4/4 runs (comparison)\n4 done\n" in out
     report = (tmp_path / "reports" / name / "report.md").read_text()
     assert "EXPLORATORY" not in report
     assert "attnlab compare heads=two heads=four seed=0,1 margin=0.5" in report

@@ -61,18 +61,15 @@ class _CarriedState:
 
     def __init__(self, cache: Cache, layer: int) -> None:
         self.cache, self.prefix = cache, f"layer {layer}: "
-
-    @property
-    def carried(self) -> dict[str, Tensor]:
-        """Tensors of this layer, by name."""
-        return {
+        self.carried = {
             name.removeprefix(self.prefix): tensor
-            for name, tensor in self.cache.carried.items()
+            for name, tensor in cache.carried.items()
             if name.startswith(self.prefix)
         }
 
     def carry(self, name: str, tensor: Tensor) -> None:
         """Replace the carried tensor of this name."""
+        self.carried[name] = tensor
         self.cache.carry(self.prefix + name, tensor)
 
     def __len__(self) -> int:
