@@ -17,6 +17,7 @@ from attnlab.attention.stateful.recurrent_state import RecurrentState
 from attnlab.attention.token_positions import TokenPositions
 from attnlab.measure import pattern_scores
 from attnlab.measure.attention_maps import capture_layer_inputs, compute_attention_maps, find_attention_layers
+from attnlab.measure.text.probe_window import select_first_document
 from attnlab.model.transformer import Transformer
 
 N_EXAMPLES = 4
@@ -36,10 +37,9 @@ def _has_own_values(heads: Heads) -> TypeGuard[OwnValueHeads]:
 
 
 def select_probe_examples(batch: dict[str, Tensor], count: int = N_EXAMPLES) -> list[Tensor]:
-    """Return the first examples of a batch, each [1, T], without padding."""
-    rows = batch["tokens"][:count, :MAX_PROBE_TOKENS]
-    lengths = batch.get("lengths", torch.full((len(rows),), rows.shape[1]))[:count]
-    return [row[None, : int(length)] for row, length in zip(rows, lengths, strict=True)]
+    """Return the first documents of the first rows of a batch, each [1, T], without padding."""
+    rows = range(min(count, len(batch["tokens"])))
+    return [select_first_document(batch, row)[:, :MAX_PROBE_TOKENS] for row in rows]
 
 
 def make_repeated_tokens(length: int, vocab_size: int, count: int = N_EXAMPLES) -> Tensor:

@@ -106,6 +106,15 @@ def test_probe_examples_have_no_padding() -> None:
     assert [text.shape[1] for text in select_probe_examples(batch, 2)] == [4, 9]
 
 
+def test_probe_examples_end_with_their_first_document() -> None:
+    batch = {
+        "tokens": torch.arange(12).view(2, 6),
+        "documents": torch.tensor([[0, 0, 1, 1, 0, 1], [0, 0, 0, 0, 1, 1]]),  # padding is at the end
+        "lengths": torch.tensor([4, 6]),
+    }
+    assert [text.tolist() for text in select_probe_examples(batch)] == [[[0, 1]], [[6, 7, 8, 9]]]
+
+
 def test_repeated_tokens_are_deterministic_and_periodic() -> None:
     rows = make_repeated_tokens(64, 200)
     assert torch.equal(rows, make_repeated_tokens(64, 200))
