@@ -169,7 +169,10 @@ def _build_claim_result(
         planned=_count_planned_seeds(sweep, claim_decision),
         interim_analyses=None if reasons else _build_interim_analyses(sweep, claim_decision),
         training_equivalent=None if reasons else _convert_effect_to_training(sweep, claim, claim_decision),
-        digits=count_decimals(interval[1] - interval[0] if interval else None),
+        digits=count_decimals(
+            interval[1] - interval[0] if interval else None,
+            default=0 if claim.metric in sweep.censoring_budgets and claim.compare == "difference" else 3,
+        ),
         decision=Decision(**numbers),
         interval=ConfidenceInterval(low=interval[0], high=interval[1], level=CONFIDENCE_LEVEL)
         if interval

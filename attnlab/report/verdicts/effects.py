@@ -132,7 +132,10 @@ def _build_effect(
         margin=margin,
         n=len(pairs) if evidence is None else evidence.n,
         planned=len(sweep.get_runs(arm)),
-        digits=count_decimals(interval[1] - interval[0] if interval else None),
+        digits=count_decimals(
+            interval[1] - interval[0] if interval else None,
+            default=0 if metric in sweep.censoring_budgets else 3,
+        ),
         mean=estimate,
         sd=stats.PairedDifferences(differences).sd,
         low=interval[0] if interval else None,
