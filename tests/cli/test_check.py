@@ -100,6 +100,14 @@ def test_broken_user_heads_fail_with_the_invariant_named(user_conf, capsys):
     assert "failed heads=tiled kernel=eager: grouped_heads_equal_repeated_heads at T=" in output
 
 
+def test_a_key_with_two_values_is_one_line(capsys):
+    from attnlab.cli.main import main
+
+    assert main(["check", "heads=mha", "heads=gqa"]) == 2
+    error = capsys.readouterr().err
+    assert "heads is set twice, heads=mha and heads=gqa: remove one, or test both with heads=mha,gqa" in error
+
+
 @pytest.mark.parametrize("statement", ["exit()", "raise SystemExit(3)", "raise KeyboardInterrupt"])
 @pytest.mark.parametrize("place", ["module", "constructor", "method"])
 def test_part_that_ends_the_program_is_reported(user_conf, capsys, statement, place):

@@ -243,6 +243,17 @@ def test_the_page_shows_every_model(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("blank_charts")
+def test_the_page_replaces_no_other_file(tmp_path, capsys):
+    config = write_config(tmp_path)
+    text = config.read_text("utf-8")
+    assert main(["cost", str(config), "--page", str(config)]) == 2
+    assert "exists and is no page of costs: give another file" in capsys.readouterr().err
+    assert config.read_text("utf-8") == text
+    page = tmp_path / "cost.html"
+    for _ in range(2):
+        assert main(["cost", str(config), "--page", str(page)]) == 0
+
+
 def test_the_page_without_a_device_has_no_times(tmp_path):
     page = tmp_path / "cost.html"
     assert main(["cost", str(write_config(tmp_path)), "--page", str(page)]) == 0

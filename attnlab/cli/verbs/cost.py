@@ -39,8 +39,8 @@ def main(options: argparse.Namespace) -> int:
         require_choice("--kv-dtype", options.kv_dtype or options.dtype, CACHE_FORMATS),
         None if options.device is None else require_choice("--device", options.device, DEVICES),
     )
-    if options.page is not None and (not Path(options.page).parent.is_dir() or Path(options.page).is_dir()):
-        raise InvalidConfig(f"--page {options.page}: give a file in an existing folder")
+    if options.page is not None:
+        _require_writable_page(Path(options.page))
     models = load_models(options.words, options.vs, serving.dtype)
     limits = [model.max_length for model in models.values() if model.max_length is not None]
     if options.length is None and limits:
@@ -58,6 +58,17 @@ def main(options: argparse.Namespace) -> int:
         if not options.json:
             print(f"\npage: {options.page}")
     return 0
+
+
+def _require_writable_page(page: Path) -> None:
+    """Raise InvalidConfig unless `page` is a new file in an existing folder or an earlier page."""
+    if not page.parent.is_dir() or page.is_dir():
+        raise InvalidConfig(f"--page {page}: give a file in an existing folder")
+    if page.exists():
+        from attnlab.report.pages.cost_page import TITLE
+
+        if TITLE not in page.read_text("utf-8", "replace"):
+            raise InvalidConfig(f"--page {page} exists and is no page of costs: give another file")
 
 
 def load_models(words: Sequence[str], alternatives: Sequence[str], dtype: str) -> dict[str, ModelCost]:

@@ -22,6 +22,7 @@ from attnlab.report.charts.vega_layers import (
 from attnlab.report.pages.html import FIGURE_WIDTHS, render_figure_page
 from attnlab.report.pages.report_files import write_atomically
 
+TITLE = "What serving costs · attnlab"  # of the page, by which an earlier one is recognized
 N_LENGTHS = 9  # of the charts: the length, its half, ...
 CHARTS: dict[
     str, tuple[str, Callable[[ServingCost], Any]]
@@ -44,6 +45,7 @@ def write_cost_page(path: Path, models: Mapping[str, ModelCost], serving: Servin
     page = render_figure_page(
         "cost.html",
         [_build_figure(name, suffix, lengths, costs, styles) for suffix in FIGURE_WIDTHS for name in names],
+        page_title=TITLE,
         serving=serving,
         costs={name: row[-1] for name, row in costs.items()},
         styles=styles,

@@ -79,11 +79,20 @@ def compose_variants(overrides: Sequence[str], config_dir: str | Path | None = N
     `heads=mha,gqa` composes two configs.
 
     Raises:
+        InvalidConfig: A key has two values, of which Hydra would drop the first.
         ValueError: The overrides do not compose, or mix options of a group. Hydra's own errors pass through.
     """
     register_resolvers()
     reject_option_lists(overrides, config_dir)
     parsed_overrides = OverridesParser.create().parse_overrides(list(overrides))
+    line_by_key: dict[str, str] = {}
+    for override in parsed_overrides:
+        key, line = override.key_or_group, str(override.input_line)
+        if (other := line_by_key.setdefault(key, line)) is not line:
+            both = f"{key}={other.partition('=')[2]},{line.partition('=')[2]}"
+            raise InvalidConfig(
+                f"{key} is set twice, {other} and {line}: remove one, or test both with {both}"
+            )
     alternatives: list[list[str]] = [
         [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
         if override.is_sweep_override()
