@@ -236,9 +236,10 @@ def test_intervals_of_proportions_stay_between_zero_and_one(report_of_three_seed
     assert all(0 <= cell.low <= cell.mean <= cell.high <= 1 for cell in cells if cell.low is not None)
     assert column.cells["tpa"].high == 1, "its t interval ends at 1.73"
     [effect] = [row for row in report.effects if (row.metric, row.arm) == ("val/accuracy", "tpa")]
-    assert effect.low < -1
-    assert "[−1.0" in format_effect(effect)
-    assert "[−1.2" in format_effect(effect.model_copy(update={"kind": "seeds"}))
+    assert -1 < effect.low < effect.high < 1
+    by_t = effect.model_copy(update={"low": -1.2})
+    assert "[−1.0" in format_effect(by_t)
+    assert "[−1.2" in format_effect(by_t.model_copy(update={"kind": "seeds"}))
     figure = series_figures.build_length_figures(report)[0]
     ends = [row[key] for row in figure.spec["data"]["values"] for key in ("low", "high")]
     assert all(0 <= end <= 1 for end in ends if end is not None)
