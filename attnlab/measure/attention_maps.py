@@ -53,6 +53,14 @@ class AttentionMaps(NamedTuple):
     kernel_difference: float | None
 
 
+def select_first_document(batch: Mapping[str, Tensor], row: int) -> Tensor:
+    """Return the tokens [1, T] of the first document in a row of a batch, without padding."""
+    tokens = batch["tokens"][row]
+    length = batch["lengths"][row] if "lengths" in batch else len(tokens)
+    documents = batch["documents"][row] if "documents" in batch else torch.zeros_like(tokens)
+    return tokens[:length][documents[:length] == documents[0]][None]
+
+
 def find_attention_layers(model: Transformer) -> dict[int, Attention]:
     """Return the layers with attention, by their index in the model."""
     return {n: block.mixer for n, block in enumerate(model.blocks) if isinstance(block.mixer, Attention)}

@@ -16,8 +16,12 @@ from attnlab.attention.rotary import identity_rotation
 from attnlab.attention.stateful.recurrent_state import RecurrentState
 from attnlab.attention.token_positions import TokenPositions
 from attnlab.measure import pattern_scores
-from attnlab.measure.attention_maps import capture_layer_inputs, compute_attention_maps, find_attention_layers
-from attnlab.measure.text.probe_window import select_first_document
+from attnlab.measure.attention_maps import (
+    capture_layer_inputs,
+    compute_attention_maps,
+    find_attention_layers,
+    select_first_document,
+)
 from attnlab.model.transformer import Transformer
 
 N_EXAMPLES = 4

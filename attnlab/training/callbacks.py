@@ -17,7 +17,12 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from attnlab.measure.attention_maps import AttentionMaps, compute_attention_maps, encode_weights
+from attnlab.measure.attention_maps import (
+    AttentionMaps,
+    compute_attention_maps,
+    encode_weights,
+    select_first_document,
+)
 from attnlab.store.atomic_files import replace_atomically
 from attnlab.store.run_directories import read_progress
 
@@ -131,7 +136,8 @@ def find_map_steps(points: int, max_steps: int) -> list[int]:
 class MapRecorder(StepCallback):
     """Attention maps of one probe text [1, T] at `points` steps, evenly spaced from first to last.
 
-    The last are those of the final weights, and the others those of the weights that are trained.
+    The text is cut to the length of the first document in the first validation example. The last maps are
+    those of the final weights, and the others those of the weights that are trained.
     """
 
     def __init__(self, tokens: Tensor, points: int, max_steps: int) -> None:
@@ -144,6 +150,9 @@ class MapRecorder(StepCallback):
 
     def on_train_start(self, trainer: pl.Trainer, module: Any) -> None:
         """Record the maps of the untrained model."""
+        # Not in choose_probe_window, whose source is part of the id of every measurement run.
+        first_batch = next(iter(trainer.datamodule.val_dataloader()))  # type: ignore[attr-defined]
+        self.tokens = self.tokens[:, : select_first_document(first_batch, 0).shape[1]]
         self.record_maps(trainer, module)
 
     def on_step_end(self, trainer: pl.Trainer, module: Any) -> None:
@@ -179,7 +188,7 @@ class MapRecorder(StepCallback):
                 maps=np.stack([self.maps_by_step[step].numpy() for step in steps]),
                 visible=self.last_maps.visible.numpy(),
                 steps=np.array(steps, dtype=np.int64),
-                tokens=np.array(tokens),
+                tokens=np.array(tokens[: self.tokens.shape[1]]),
                 groups=self.last_maps.kv_groups.numpy(),
                 layers=np.array(self.last_maps.layers),
             )

@@ -46,15 +46,10 @@ def test_the_probe_window_is_prose_if_the_text_has_any(compose: Callable[..., An
     assert choose_probe_window(data).shape == data.probe_tokens(1).shape
 
 
-def test_the_probe_window_of_other_tasks_is_the_first_document(compose: Callable[..., Any]) -> None:
-    model = build_model_and_data(compose())[0]
-    batch = {
-        "tokens": torch.arange(16).view(2, 8),
-        "documents": torch.tensor([[3, 3, 3, 4, 4, 4, 4, 3]] * 2),
-        "lengths": torch.tensor([7, 7]),
-    }
-    data = SimpleNamespace(task=SimpleNamespace(length=8), val_dataloader=lambda: [batch])
-    assert choose_probe_window(data).tolist() == [[0, 1, 2]]
+def test_the_probe_window_of_other_tasks_is_the_first_example(compose: Callable[..., Any]) -> None:
+    model, example = build_model_and_data(compose())[0], torch.arange(8)[None]
+    data = SimpleNamespace(task=SimpleNamespace(length=8), probe_tokens=lambda count: example)
+    assert choose_probe_window(data) is example
     assert measure_category_losses(model, data.task, "cpu") == {}
     assert sample_continuation(model, data) == {}
 

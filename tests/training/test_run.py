@@ -241,6 +241,19 @@ def test_the_result_has_metrics_memory_curves_and_maps(compose, make_run_dir, tm
     assert result["estimate"]["data"]["vocabulary"] == Vocabulary(**vocabulary).compute_digest()
 
 
+@pytest.mark.parametrize("pack", [1, 3])
+def test_attention_maps_of_names_show_one_name(compose, make_run_dir, tmp_path, pack):
+    names = ["bo", "al", "maximiliane", "ida", "wilhelmina", "zo", "ea", "konstantin", "li", "u"]
+    (tmp_path / "names.txt").write_text("\n".join(names))
+    line = ["data=names", f"data.path={tmp_path}/names.txt", f"data.pack={pack}", "data.val_fraction=0.3"]
+    folder = make_run_dir("run", compose(*line, "trainer.max_steps=2"))
+    run.run(folder)
+    with np.load(folder / "attention.npz") as stored:
+        name = "".join(stored["tokens"][1:])
+        assert name in names
+        assert stored["maps"].shape[3:] == (len(name) + 1, len(name) + 1)
+
+
 @pytest.mark.rare(sample=2)
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
 def test_other_precisions_train(compose, make_run_dir, precision):

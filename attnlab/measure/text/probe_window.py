@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import torch
 from torch import Tensor
-
-from attnlab.data.data_module import MAX_MAP_TOKENS
-from attnlab.data.task import Batch
 
 N_CANDIDATES = 256  # spans, evenly spread over the validation text
 
@@ -26,9 +22,9 @@ def choose_probe_window(data: Any) -> Tensor:
     """Return one window of validation text [1, at most 128], the same for every seed.
 
     For running text it is the candidate that begins with a word and has the most letters and single spaces.
-    Otherwise it is the beginning of the first example, up to the end of its first document.
+    Otherwise it is the beginning of the first example.
     """
-    first = select_first_document(next(iter(data.val_dataloader())), 0)[:, :MAX_MAP_TOKENS]
+    first: Tensor = data.probe_tokens(1)
     length = first.shape[1]
     try:
         rows = data.task.spans(N_CANDIDATES, 2 * length) if is_text(data.task) else []
@@ -46,14 +42,6 @@ def choose_probe_window(data: Any) -> Tensor:
             best = row[None, start : start + length]
             best_readability = readable
     return best
-
-
-def select_first_document(batch: Batch, row: int) -> Tensor:
-    """Return the tokens [1, T] of the first document in a row of a batch, without padding."""
-    tokens = batch["tokens"][row]
-    length = batch["lengths"][row] if "lengths" in batch else len(tokens)
-    documents = batch["documents"][row] if "documents" in batch else torch.zeros_like(tokens)
-    return tokens[:length][documents[:length] == documents[0]][None]
 
 
 def find_word_start(pieces: Sequence[str]) -> int | None:
