@@ -193,7 +193,7 @@ def test_training_margin_is_preregistered_before_comparison(attnlab):
     seeds = [int(seed) for _, seed, *_ in attnlab.load_attempts()]
     assert seeds[:6] == sorted(seeds[:6], key=lambda seed: seed >= 200, reverse=True)
     assert set(seeds[:6]) == {200, 201, 202}
-    assert "compute calibration: 0/12 runs" in out
+    assert "0/12 runs (compute calibration)" in out
     [folder] = (attnlab.folder / "reports").glob("heads~*")
     report = load_report(folder / "report.json")
     margin = report.experiment.margin

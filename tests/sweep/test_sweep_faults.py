@@ -206,7 +206,7 @@ def test_read_only_runs_folder_is_rejected_for_training_but_readable(attnlab, ma
 
 
 @pytest.mark.rare
-def test_worker_that_lost_its_lease_reports_the_takeover_and_writes_nothing(attnlab):
+def test_worker_that_lost_its_lease_writes_nothing_and_its_command_waits_for_the_new_owner(attnlab):
     process = attnlab.start("model.act=slow")
     wait_until(attnlab.load_attempts)
     worker = int(attnlab.load_attempts()[0][2])
@@ -215,14 +215,17 @@ def test_worker_that_lost_its_lease_reports_the_takeover_and_writes_nothing(attn
     other = {"host": "elsewhere", "pid": 17, "time": time.time(), "token": "theirs"}
     (folder / "owner.json").write_text(json.dumps(other))
     os.kill(worker, signal.SIGCONT)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 1, err
-    assert f"taken over by elsewhere, pid 17  runs/{folder.name}" in out
-    assert (folder / "log.txt").read_text().splitlines()[
-        -1
-    ] == f"{folder.name}: taken over by elsewhere, pid 17"
+    line = f"{folder.name}: taken over by elsewhere, pid 17"
+    wait_until(lambda: line in (folder / "log.txt").read_text().splitlines())
+    time.sleep(1)
     assert not (folder / "run.json").exists()
     assert json.loads((folder / "owner.json").read_text()) == other
+    assert process.poll() is None
+    (folder / "owner.json").unlink()  # the other host was stopped
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert f"taken over by elsewhere, pid 17  runs/{folder.name}" in out
+    assert len(attnlab.load_attempts()) == 2
 
 
 @pytest.mark.rare

@@ -210,7 +210,7 @@ def test_sweep_tunes_rung_by_rung_and_report_shows_cost(attnlab):
     line = ("+experiment=heads", TUNE, "claims=[]", "arms=[two,four]", "match=none")
     status, out, err = attnlab(*line)
     assert status == 0, err
-    rungs = [line.split()[2] for line in out.splitlines() if line.startswith("learning-rate tuning")]
+    rungs = [line.split()[0] for line in out.splitlines() if "runs (learning-rate tuning)" in line]
     assert rungs == ["0/12", "8/19", "15/25"], "the tuning runs so far and the 4 runs of the comparison"
     folder = next((attnlab.folder / "reports").glob("heads~*"))
     document = load_report(folder / "report.json")

@@ -103,7 +103,7 @@ def test_a_full_disk_is_recorded_and_changes_no_bit(compose, make_run_dir, start
     shutil.copytree(template, interrupted)
     balloon = fill(100_000)  # space for everything except a checkpoint
     assert wait_for_exit(start_worker(interrupted)) == 1
-    assert read_result(interrupted)["status"] == "crashed"
+    assert read_result(interrupted)["status"] == "killed"
     assert (
         read_result(interrupted)["failure"]["message"]
         == f"no space left on device: {interrupted / 'last.ckpt'}"
