@@ -289,6 +289,10 @@ def test_unknown_threshold_is_no_result_with_a_reason() -> None:
     assert describe_claim(claim) == (
         f"gqa vs mha: 5% of training compute has no known value in nats: {why} (NO RESULT, exploratory)."
     )
+    before_any_run = claim.model_copy(update={"unit": ""})
+    assert describe_claim(before_any_run) == (
+        f"gqa vs mha: 5% of training compute has no known value: {why} (NO RESULT, exploratory)."
+    )
     assert format_conclusion(claim) == "no result"
 
 

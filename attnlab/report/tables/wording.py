@@ -238,7 +238,8 @@ def format_claim(claim: ClaimResult, effect: Effect | None = None) -> str:
     label = f"({claim.verdict}, exploratory)" if claim.exploratory else f"({claim.verdict})"
     if claim.unknown_threshold_reason is not None:
         text = format_compute_amount(claim.threshold_text or "")
-        return f"{text} has no known value in {claim.unit}: {claim.unknown_threshold_reason} {label}"
+        unit = f" in {claim.unit}" if claim.unit else ""  # unknown before the first run of the comparison
+        return f"{text} has no known value{unit}: {claim.unknown_threshold_reason} {label}"
     if claim.verdict == Verdict.NO_RESULT:
         unit = BASES[claim.basis].unit_name
         return f"no {unit} of {claim.arm} and {claim.against} is complete {label}"
