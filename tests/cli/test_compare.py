@@ -86,6 +86,23 @@ def test_comparisons_on_other_terms_have_other_names():
     assert {name(word) for word in same_report} == {"mha_vs_gqa"}
 
 
+@pytest.mark.parametrize(
+    ("arm", "other_arm"),
+    [
+        (["schedule=linear"], ["model=linear"]),
+        (["mask=window", "epilogue=sinks"], ["mask=window_sinks"]),
+        (["model.dim=64"], ["model.attention.dim=64"]),
+        (["data.path=a.txt"], ["data.path=A.txt"]),
+        (["optim.lr=1e-3"], ["optim.lr=1e+3"]),
+    ],
+)
+def test_arms_with_the_same_name_are_other_comparisons(arm, other_arm):
+    comparisons = [[["heads=mha"], arm], [["heads=mha"], other_arm], [arm, other_arm], [other_arm, arm]]
+    first, second, *pairs = (build_experiment(arms, [])[0] for arms in comparisons)
+    assert first["arms"] == second["arms"]
+    assert len({experiment["name"] for experiment in (first, second, *pairs)}) == 4
+
+
 def test_execution_settings_and_swept_values_stay_on_the_command_line():
     words = ["paths.runs=here", "logger=none", "optim.lr=1e-3,3e-3", "data=text", "tune=null", "metrics=[a]"]
     experiment, remaining = build_experiment([["heads=mha"], ["heads=gqa"]], words)
@@ -161,7 +178,7 @@ def test_a_comparison_never_has_the_name_of_an_experiment(tmp_path):
     assert build_experiment([["heads=gqa"], ["heads=mha"]], [])[0]["name"] == "compare_gqa_vs_mha"
     arms = [["heads=mha"], ["heads=gqa"]]
     assert build_experiment(arms, [])[0]["name"] == "mha_vs_gqa"
-    assert build_experiment(arms, [], [tmp_path])[0]["name"] == "compare_mha_vs_gqa"
+    assert build_experiment(arms, [], [CONF, tmp_path])[0]["name"] == "compare_mha_vs_gqa"
 
 
 @pytest.mark.parametrize(

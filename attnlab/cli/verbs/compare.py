@@ -10,7 +10,7 @@ import re
 import shlex
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 
 from attnlab.cli.hydra_errors import explain_missing_option
 from attnlab.cli.hydra_runner import extract_hydra_flags, list_config_dirs, run_hydra
+from attnlab.cli.verbs.list import list_groups
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import load_report
@@ -117,7 +118,8 @@ def build_experiment(
     Words of `rest` that set keys of the experiment replace its defaults, and other overrides become its
     overrides of all arms. Swept values and settings of the execution are left over. No report replaces that
     of a comparison with other terms: the name has `name_prefix`, for other claims, and a hash of all stated
-    terms. It is none of an experiment in `config_dirs`, since Hydra would run that one.
+    terms, and of the arms unless their names determine them. It is none of an experiment in `config_dirs`,
+    since Hydra would run that one.
     """
     for words in (rest, *arms):
         overrides.reject_duplicate_keys(overrides.parse_overrides(words), can_sweep=words is rest)
@@ -130,7 +132,10 @@ def build_experiment(
     settings = _apply_defaults(explicit_settings)
     question = f"Is {' or '.join(' '.join(arm) for arm in arms[1:])} non-inferior to {' '.join(arms[0])}?"
     name = name_prefix + "_vs_".join(names)
-    if terms := [*common_overrides, *_list_stated_terms(explicit_settings, settings)]:
+    terms = [*common_overrides, *_list_stated_terms(explicit_settings, settings)]
+    if not _are_named_uniquely(arms, config_dirs):
+        terms.append(f"arms={json.dumps([list(arm) for arm in arms])}")
+    if terms:
         name += f"_{compute_digest(sorted(terms), 8)}"
     if any((folder / "experiment" / f"{name}.yaml").is_file() for folder in config_dirs):
         name = f"compare_{name}"
@@ -253,4 +258,31 @@ def _format_arm_name(arm: Sequence[str]) -> str:
             "." not in key and key not in TopLevelGroup.model_fields
         )  # a parent id, for example, gets its key
         parts.append(value if is_option else f"{key.rpartition('.')[2]}_{value}")
-    return re.sub(r"[^A-Za-z0-9]+", "_", "_".join(parts)).strip("_").lower() or "arm"
+    return _format_name("_".join(parts)) or "arm"
+
+
+def _format_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()
+
+
+def _are_named_uniquely(arms: Sequence[Sequence[str]], config_dirs: Sequence[Path]) -> bool:
+    """Whether no other options or keys would give an arm its name, as `linear` of a model and a schedule."""
+    name_by_line = {
+        f"{group}={option}": _format_name(option)
+        for group, options in list_groups(config_dirs).items()
+        for option in options
+    }
+    return all(
+        [*_iter_readings(_format_arm_name(arm), name_by_line)] == [[line.lstrip("+") for line in arm]]
+        for arm in arms
+    )
+
+
+def _iter_readings(name: str, name_by_line: Mapping[str, str]) -> Iterator[list[str]]:
+    """Yield every list of options whose names form `name`: code_bpe is one option, or code and bpe."""
+    for line, option_name in name_by_line.items():
+        if name == option_name:
+            yield [line]
+        elif name.startswith(f"{option_name}_"):
+            rest = name.removeprefix(f"{option_name}_")
+            yield from ([line, *lines] for lines in _iter_readings(rest, name_by_line))
