@@ -151,6 +151,12 @@ def test_saved_bytes_grow_quadratically_in_eager_and_linearly_in_sdpa(monkeypatc
         (["bench", "memory", "--jsn"], "bench: unknown flag --jsn (nearest: --json"),
         (["bench", "memory", "threads=0"], "threads=0"),
         (["bench", "memory", "rounds=x"], "rounds=x"),
+        (
+            ["bench", "memory", "size=S", "size=debug"],
+            "size is set twice, size=S and size=debug: remove one\n",
+        ),
+        (["bench", "start", "experiment=smoke", "+experiment=optim"], "experiment is set twice"),
+        (["bench", "memory", "+experiment=smoke"], "+experiment=smoke: experiment= is only for sweeps"),
     ],
 )
 def test_invalid_arguments_are_one_line_with_exit_2(capfd, line, message):

@@ -100,12 +100,24 @@ def test_broken_user_heads_fail_with_the_invariant_named(user_conf, capsys):
     assert "failed heads=tiled kernel=eager: grouped_heads_equal_repeated_heads at T=" in output
 
 
-def test_a_key_with_two_values_is_one_line(capsys):
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["heads=mha", "heads=gqa"],
+            "heads is set twice, heads=mha and heads=gqa: remove one, or test both with heads=mha,gqa",
+        ),
+        (["+experiment=smoke"], "+experiment=smoke: experiment= is only for sweeps"),
+        (["ladder=depth"], "ladder=depth: ladder= is only for sweeps"),
+    ],
+)
+def test_words_that_would_be_dropped_are_one_line(capsys, words, message):
     from attnlab.cli.main import main
 
-    assert main(["check", "heads=mha", "heads=gqa"]) == 2
+    assert main(["check", *words]) == 2
     error = capsys.readouterr().err
-    assert "heads is set twice, heads=mha and heads=gqa: remove one, or test both with heads=mha,gqa" in error
+    assert message in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize("statement", ["exit()", "raise SystemExit(3)", "raise KeyboardInterrupt"])

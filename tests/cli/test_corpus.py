@@ -66,6 +66,8 @@ def test_export_keeps_content_and_overwrites_nothing(run_corpus, tmp_path):
         (["show", "data=recall"], "the config selects no corpus: set data=pydocs, text, code, hub or frozen"),
         (["show", "data=text", "data.path=*.md"], "data.path=*.md: no file matches"),
         (["show", "data=text"], "data.path has no value"),
+        (["show", "data=pydocs", "data=code"], "data is set twice, data=pydocs and data=code: remove one\n"),
+        (["show", "corpora=[code]"], "corpora=[code]: corpora= is only for sweeps"),
     ],
 )
 def test_invalid_line_is_one_line_with_exit_2(run_corpus, line, message):

@@ -223,6 +223,20 @@ def test_invalid_words_get_one_line(tmp_path, capsys, words, message):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["heads=mha", "++heads=gqa"], "heads is set twice, heads=mha and ++heads=gqa: remove one"),
+        (["+experiment=smoke"], "+experiment=smoke: experiment= is only for sweeps"),
+    ],
+)
+def test_overrides_that_would_be_dropped_get_one_line(capsys, words, message):
+    assert main(["cost", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
 def test_alternatives_change_the_config_or_name_another(tmp_path):
     (tmp_path / "other").mkdir()
     other = write_config(tmp_path / "other", num_key_value_heads=2)

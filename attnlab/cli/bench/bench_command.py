@@ -42,7 +42,10 @@ def main(options: argparse.Namespace) -> int:
             f"{format_suggestions(name, BENCH_SUBJECTS)}"
         )
     with exit_handling.exit_on_interrupt():
+        from attnlab.sweep.plan.overrides import parse_overrides, reject_duplicate_keys
+
         subject = importlib.import_module(f"attnlab.cli.bench.subjects.{names[0]}")
+    reject_duplicate_keys(parse_overrides(overrides), can_sweep=False)
     setup = subject.prepare(overrides, options.key_values.get("threads"))
     bench = BenchResult(names[0])
     log = partial(print, file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ from attnlab.config import CONF, register_resolvers
 from attnlab.measure.roofline import Roofline, measure_roofline
 from attnlab.model.build import get_device_kind, select_device
 from attnlab.store import config_groups
-from attnlab.testing.invariants.variant_composition import reject_option_lists
+from attnlab.testing.invariants.variant_composition import validate_choices
 
 SHAPE_KEYS = ("model.dim", "model.n_layers", "model.n_heads", "model.ffn_width", "data.length")
 
@@ -41,7 +41,7 @@ def is_debug(config: Mapping[str, Any]) -> bool:
 def compose_run_config(overrides: Sequence[str]) -> dict[str, Any]:
     """Compose and resolve the config of a run with these overrides."""
     register_resolvers()
-    reject_option_lists(overrides)
+    validate_choices(overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config: Any = OmegaConf.to_container(
             compose("config", overrides=list(overrides)), resolve=True, throw_on_missing=True

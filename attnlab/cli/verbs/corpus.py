@@ -17,6 +17,7 @@ from attnlab.data.corpora.frozen import freeze_corpus
 from attnlab.data.text import CORPUS_LOADERS
 from attnlab.errors import InvalidConfig, escape_unprintable, format_suggestions
 from attnlab.store.atomic_files import replace_atomically
+from attnlab.sweep.plan.overrides import parse_overrides, reject_duplicate_keys
 from attnlab.training.targets import locate_target
 
 ACTIONS = ("show", "export")
@@ -38,6 +39,7 @@ def main(options: argparse.Namespace) -> int:
     destination = options.key_values.get("to")
     if (destination is None) == (actions[0] == "export"):
         raise InvalidConfig("to=FILE is required by corpus export and invalid for corpus show")
+    reject_duplicate_keys(parse_overrides(overrides), can_sweep=False)
     data = compose_run_config(overrides)["data"]
     load_corpus = CORPUS_LOADERS.get(locate_target(data["task"]["_target_"]))
     if load_corpus is None:

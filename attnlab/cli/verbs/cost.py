@@ -114,14 +114,18 @@ def load_models(words: Sequence[str], alternatives: Sequence[str], dtype: str) -
 def _require_unique_keys(words: Sequence[str]) -> None:
     word_by_key = dict[str, str]()
     for word in words:
-        other = word_by_key.setdefault(key := word.partition("=")[0], word)
+        other = word_by_key.setdefault(key := _get_key(word), word)
         if other is not word:
             raise InvalidConfig(f"{key} is set twice, {other} and {word}: remove one")
 
 
+def _get_key(word: str) -> str:
+    return word.partition("=")[0].lstrip("+")
+
+
 def _replace_words(words: Sequence[str], changes: Sequence[str]) -> list[str]:
-    keys = {word.partition("=")[0] for word in changes}
-    return [*(word for word in words if word.partition("=")[0] not in keys), *changes]
+    keys = set(map(_get_key, changes))
+    return [*(word for word in words if _get_key(word) not in keys), *changes]
 
 
 def _is_path(words: Sequence[str]) -> bool:

@@ -65,6 +65,7 @@ SMALL_SIZES: Mapping[
     },
     "score=softcap": {"model.attention.scores.softcap.cap": 2.0},
 }
+SWEEP_KEYS = ("experiment", "ladder", "corpora")  # select several configs
 REQUIRED_CHOICES = {"decode=sliding": {"mask": "window"}}  # values that require a value of another axis
 
 
@@ -83,7 +84,7 @@ def compose_variants(overrides: Sequence[str], config_dir: str | Path | None = N
         ValueError: The overrides do not compose, or mix options of a group. Hydra's own errors pass through.
     """
     register_resolvers()
-    reject_option_lists(overrides, config_dir)
+    validate_choices(overrides, config_dir)
     parsed_overrides = OverridesParser.create().parse_overrides(list(overrides))
     line_by_key: dict[str, str] = {}
     for override in parsed_overrides:
@@ -134,15 +135,21 @@ def _require_other_sizes(variant: Variant, larger: Variant) -> Variant | None:
     return larger if larger.dim > variant.dim else None
 
 
-def reject_option_lists(overrides: Sequence[str], config_dir: str | Path | None = None) -> None:
-    """Reject overrides that give a list of options to a group of `conf/` or of the user's own folder.
+def validate_choices(overrides: Sequence[str], config_dir: str | Path | None = None) -> None:
+    """Check that the overrides select one option of each group, and nothing that only sweeps read.
 
     Raises:
-        InvalidConfig: An override does.
+        InvalidConfig: One gives a list of options to a group of `conf/` or of the user's own folder, or
+            selects several configs.
     """
     folders = [CONF] if config_dir is None else [CONF, Path(config_dir)]
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         group = override.key_or_group
+        if group in SWEEP_KEYS:
+            raise InvalidConfig(
+                f"{override.input_line}: {group}= is only for sweeps and verbs about them, such as plan: "
+                "give the overrides of one config, as in heads=gqa"
+            )
         value = None if override.is_sweep_override() else override.value()
         conflict = describe_option_conflict(str(override.input_line), group, value)
         if conflict and any((folder / group).is_dir() for folder in folders):

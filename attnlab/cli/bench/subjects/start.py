@@ -34,7 +34,7 @@ class StartSetup:
 
 
 def prepare(overrides: Sequence[str], threads: int | None) -> StartSetup:
-    """Move `experiment=NAME` to the front of the command; the last one counts."""
+    """Move `experiment=NAME` to the front of the command."""
     names = [word.partition("=")[2] for word in overrides if word.lstrip("+").startswith("experiment=")]
     other_words = [word for word in overrides if not word.lstrip("+").startswith("experiment=")]
     return StartSetup((f"+experiment={[DEFAULT_EXPERIMENT, *names][-1]}", *other_words), threads)
