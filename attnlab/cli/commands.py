@@ -183,11 +183,11 @@ VERBS = {
             "a.csv b.csv --metric val_loss --lower-is-better --margin 0.01",
         ),
         flags.add_judge_flags,
-        details="A and B are overrides or yaml files of a run config. Better means better by more than the "
-        "margin. More\nseeds are trained while the claim is inconclusive. Two existing files or folders are "
-        "runs that were trained\nelsewhere: CSV, JSONL, Parquet, a TensorBoard folder, a CSV that W&B "
-        "exported, or run directories.\nExit status: 0 better, 3 not better, 4 inconclusive, 5 not "
-        "comparable, 2 invalid input, 1 a run\nfailed and no decision.",
+        details="A and B are overrides, or yaml files of overrides, as in `heads: gqa`. Better means better "
+        "by more than the\nmargin. More seeds are trained while the claim is inconclusive. Two existing "
+        "files or folders are runs that\nwere trained elsewhere: CSV, JSONL, Parquet, a TensorBoard folder, "
+        "a CSV that W&B exported, or run\ndirectories. Exit status: 0 better, 3 not better, 4 inconclusive, "
+        "5 not comparable, 2 invalid input, 1 a run\nfailed and no decision.",
     ),
     "cost": Verb(
         "attnlab.cli.verbs.cost:main",

@@ -6,10 +6,12 @@ import sys
 from argparse import Namespace
 
 import pytest
+from omegaconf import OmegaConf
 from toys import TOY
 
 from attnlab.cli.verbs.compare import build_experiment
 from attnlab.cli.verbs.judge import build_judge_experiment
+from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import load_report
 from attnlab.report.tables.wording import describe_claim
@@ -130,12 +132,36 @@ def test_arm_may_be_a_yaml_file(tmp_path):
         "model: {dim: 32, note: 'a b', sizes: [1, 2]}\noptim: {lr: 1e-3, compile: true, min_lr: null}\n"
     )
     experiment, _ = build_judge_experiment(make_options("heads=mha", str(file)))
-    lines = experiment["arm_overrides"][experiment["arms"][1]]
+    lines = experiment["arm_overrides"]["mine"]
     values = {override.key_or_group: override.value() for override in overrides.parse_overrides(lines)}
     assert values == {
         "model.dim": 32, "model.note": "a b", "model.sizes": [1, 2], "optim.lr": 1e-3, "optim.compile": True,
         "optim.min_lr": None,
     }  # fmt: skip
+
+
+def test_yaml_arm_selects_options_and_keeps_interpolations(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "heads: four\n+preset: gemma3\ndata/tokenizer: byte\nmodel: {ffn_width: '${times:2,${model.dim}}'}\n"
+    )
+    experiment, _ = build_judge_experiment(make_options("heads=one", str(file)), [CONF, TOY / "conf"])
+    assert experiment["arm_overrides"]["mine"] == [
+        "heads=four", "+preset=gemma3", "data/tokenizer=byte",
+        "++model.ffn_width='${times:2,${model.dim}}'",
+    ]  # fmt: skip
+    question = OmegaConf.create(experiment)["question"]
+    assert "ffn_width='${times:2,${model.dim}}' better than heads=one?" in question
+
+
+def test_other_contents_of_a_yaml_arm_are_another_comparison(tmp_path):
+    file = tmp_path / "gqa.yaml"
+    names = set()
+    for content in ("heads: gqa", "heads: mqa", "model: {dim: 64}"):
+        file.write_text(content)
+        names.add(build_judge_experiment(make_options("heads=mha", str(file)))[0]["name"])
+    assert len(names) == 3
+    assert build_judge_experiment(make_options("heads=mha", "heads=gqa"))[0]["name"] in names
 
 
 @pytest.mark.parametrize(
@@ -153,7 +179,7 @@ def test_invalid_arguments_are_rejected(options, message):
         build_judge_experiment(options)
 
 
-@pytest.mark.parametrize("content", ["", "- a\n", "a: [1\n"])
+@pytest.mark.parametrize("content", ["", "- a\n", "a: [1\n", "defaults: [heads: gqa]\n"])
 def test_yaml_file_without_settings_is_rejected(tmp_path, content):
     file = tmp_path / "mine.yaml"
     file.write_text(content)

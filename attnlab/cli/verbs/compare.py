@@ -112,6 +112,7 @@ def build_experiment(
     rest: Sequence[str],
     config_dirs: Sequence[Path] = (CONF,),
     name_prefix: str = "",
+    arm_names: Sequence[str] = (),
 ) -> tuple[dict[str, Any], list[str]]:
     """Build the experiment that compares later arms with the first, and return the words that it leaves over.
 
@@ -119,21 +120,23 @@ def build_experiment(
     overrides of all arms. Swept values and settings of the execution are left over. No report replaces that
     of a comparison with other terms: the name has `name_prefix`, for other claims, and a hash of all stated
     terms, and of the arms unless their names determine them. It is none of an experiment in `config_dirs`,
-    since Hydra would run that one.
+    since Hydra would run that one. Without `arm_names`, arms are named by their overrides.
     """
     for words in (rest, *arms):
         overrides.reject_duplicate_keys(overrides.parse_overrides(words), can_sweep=words is rest)
     if "hydra.searchpath" not in overrides.index_by_key(rest):  # it may add options
         _reject_unknown_options([word for arm in arms for word in arm], config_dirs)
-    names = [_format_arm_name(arm) for arm in arms]
+    names = list(arm_names) or [format_arm_name(arm) for arm in arms]
+    has_ambiguous_names = _has_ambiguous_names(names, arms, config_dirs)
     if len(set(names)) < len(names):
         names = [f"{name}_{i}" for i, name in enumerate(names)]
     explicit_settings, common_overrides, remaining = _extract_settings(rest)
     settings = _apply_defaults(explicit_settings)
-    question = f"Is {' or '.join(' '.join(arm) for arm in arms[1:])} non-inferior to {' '.join(arms[0])}?"
+    others = " or ".join(" ".join(arm) for arm in arms[1:])
+    question = overrides.escape_interpolations(f"Is {others} non-inferior to {' '.join(arms[0])}?")
     name = name_prefix + "_vs_".join(names)
     terms = [*common_overrides, *_list_stated_terms(explicit_settings, settings)]
-    if not _are_named_uniquely(arms, config_dirs):
+    if has_ambiguous_names:
         terms.append(f"arms={json.dumps([list(arm) for arm in arms])}")
     if terms:
         name += f"_{compute_digest(sorted(terms), 8)}"
@@ -248,7 +251,7 @@ def format_experiment_yaml(experiment: dict[str, Any]) -> str:
     return head + OmegaConf.to_yaml(OmegaConf.create(experiment))
 
 
-def _format_arm_name(arm: Sequence[str]) -> str:
+def format_arm_name(arm: Sequence[str]) -> str:
     """Format an arm's overrides as a name: values of groups, and key_value for other keys."""
     parts = []
     for override in overrides.parse_overrides(arm):
@@ -258,23 +261,26 @@ def _format_arm_name(arm: Sequence[str]) -> str:
             "." not in key and key not in TopLevelGroup.model_fields
         )  # a parent id, for example, gets its key
         parts.append(value if is_option else f"{key.rpartition('.')[2]}_{value}")
-    return _format_name("_".join(parts)) or "arm"
+    return format_name("_".join(parts))
 
 
-def _format_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()
+def format_name(text: str) -> str:
+    """Replace everything but letters and digits by underscores."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower() or "arm"
 
 
-def _are_named_uniquely(arms: Sequence[Sequence[str]], config_dirs: Sequence[Path]) -> bool:
-    """Whether no other options or keys would give an arm its name, as `linear` of a model and a schedule."""
+def _has_ambiguous_names(
+    names: Sequence[str], arms: Sequence[Sequence[str]], config_dirs: Sequence[Path]
+) -> bool:
+    """Whether other options or keys would have the same names, as `linear` of a model and a schedule."""
     name_by_line = {
-        f"{group}={option}": _format_name(option)
+        f"{group}={option}": format_name(option)
         for group, options in list_groups(config_dirs).items()
         for option in options
     }
-    return all(
-        [*_iter_readings(_format_arm_name(arm), name_by_line)] == [[line.lstrip("+") for line in arm]]
-        for arm in arms
+    return any(
+        [*_iter_readings(name, name_by_line)] != [[line.lstrip("+") for line in arm]]
+        for name, arm in zip(names, arms, strict=True)
     )
 
 

@@ -128,7 +128,7 @@ def build_judge_experiment(
         raise InvalidConfig(
             f"--budget {options.budget}: must be one of {', '.join(BUDGET_NAMES)}{suggestions}"
         )
-    arms = [_read_arm(word) for word in options.words[:2]]
+    arms = [_read_arm(word, config_dirs) for word in options.words[:2]]
     rest = options.words[2:]
     overridden_keys = {key for arm in arms for key in overrides.index_by_key(arm)} & {
         *overrides.index_by_key(rest)
@@ -146,12 +146,17 @@ def build_judge_experiment(
     override_keys = overrides.index_by_key(words)
     if "looks" not in override_keys and "seed" not in override_keys:
         words.append(INTERIM_ANALYSES)
-    experiment, remaining = compare.build_experiment(arms, words, config_dirs, "judge_")
+    names = [
+        compare.format_name(Path(word).stem) if _is_yaml_path(word) else compare.format_arm_name(arm)
+        for word, arm in zip(options.words, arms, strict=False)
+    ]
+    experiment, remaining = compare.build_experiment(arms, words, config_dirs, "judge_", names)
     first, second = experiment["arms"]
     [claim] = experiment["claims"]
     claim["says"] = f"{second} is better than {first} by more than the margin"
     claim["threshold"] = -claim["threshold"] if claim["threshold"] != "margin" else "-margin"
-    experiment["question"] = f"Is {' '.join(arms[1])} better than {' '.join(arms[0])}?"
+    question = f"Is {' '.join(arms[1])} better than {' '.join(arms[0])}?"
+    experiment["question"] = overrides.escape_interpolations(question)
     return experiment, remaining
 
 
@@ -200,9 +205,16 @@ def _collect_arm_cost(runs: Sequence[RunRow], arm: str) -> dict[str, Any]:
     return {"arm": arm, **{key: budget.get(key) if budget else None for key in COST_KEYS}}
 
 
-def _read_arm(word: str) -> list[str]:
-    """Return the overrides of an arm, typed or from a yaml file."""
-    if "=" in word or Path(word).suffix not in (".yaml", ".yml"):
+def _is_yaml_path(word: str) -> bool:
+    return "=" not in word and Path(word).suffix in (".yaml", ".yml")
+
+
+def _read_arm(word: str, config_dirs: Sequence[Path]) -> list[str]:
+    """Return the overrides of an arm, typed or from a yaml file.
+
+    In a file, a key that is a group of `config_dirs` selects an option, as on a command line.
+    """
+    if not _is_yaml_path(word):
         return word.split()
     try:
         values = OmegaConf.to_container(OmegaConf.load(word))
@@ -210,13 +222,23 @@ def _read_arm(word: str) -> list[str]:
         raise InvalidConfig(f"{word}: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict) or not values:
         raise InvalidConfig(f"{word}: not a mapping of keys of the config to values")
-    return [f"++{key}={_format_override_value(leaf)}" for key, leaf in flatten_config(values)]
+    if "defaults" in values:
+        raise InvalidConfig(
+            f"{word}: defaults: select an option by its group's key instead, as in heads: gqa"
+        )
+    lines = []
+    for key, value in flatten_config(values):
+        is_group = any((folder / key.lstrip("+")).is_dir() for folder in config_dirs)
+        is_option = is_group and isinstance(value, str)
+        prefix = "" if key.startswith("+") else "++"
+        lines.append(f"{key}={value}" if is_option else f"{prefix}{key}={_format_override_value(value)}")
+    return lines
 
 
 def _format_override_value(value: Any) -> str:
-    """Format a value in Hydra's override grammar."""
+    """Format a value of a yaml file in Hydra's override grammar."""
     if isinstance(value, str):
-        return overrides.quote_value(value)
+        return overrides.quote_yaml_text(value)
     if isinstance(value, list):
         return f"[{','.join(_format_override_value(item) for item in value)}]"
     if isinstance(value, dict):

@@ -230,8 +230,17 @@ def apply_seeds(base: dict[str, Any], point: Sequence[str], seeds: Sequence[int]
 
 def quote_value(text: str) -> str:
     """Quote a string so that Hydra's grammar and OmegaConf's interpolation give it back unchanged."""
-    escaped = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
-    return QuotedString(escaped, Quote.single).with_quotes()
+    return quote_yaml_text(escape_interpolations(text))
+
+
+def quote_yaml_text(text: str) -> str:
+    """Quote a string so that Hydra's grammar gives it back as a yaml file has it, with its interpolations."""
+    return QuotedString(text, Quote.single).with_quotes()
+
+
+def escape_interpolations(text: str) -> str:
+    """Escape a string so that OmegaConf gives it back unchanged."""
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
 
 
 def get_override_text(lines: Sequence[str], key: str) -> str | None:
