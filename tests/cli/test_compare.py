@@ -64,7 +64,6 @@ def test_settings_enter_the_experiment_and_other_overrides_remain():
     assert (experiment["margin"], experiment["seeds"], experiment["match"]) == (0.01, [0, 1], "params")
     assert experiment["claims"][0]["threshold"] == 0.01
     assert experiment["name"].startswith("mha_vs_gqa_rope_")
-    assert build_experiment(arms, [])[0]["name"] == "mha_vs_gqa_rope"
     parsed = OmegaConf.to_container(OmegaConf.create(format_experiment_yaml(experiment)))
     assert parsed == experiment
 

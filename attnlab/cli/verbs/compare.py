@@ -10,7 +10,8 @@ import re
 import shlex
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -272,23 +273,14 @@ def format_name(text: str) -> str:
 def _has_ambiguous_names(
     names: Sequence[str], arms: Sequence[Sequence[str]], config_dirs: Sequence[Path]
 ) -> bool:
-    """Whether other options or keys would have the same names, as `linear` of a model and a schedule."""
-    name_by_line = {
+    """Whether other overrides could have the names, unlike the name of one option that no other group has."""
+    name_by_override = {
         f"{group}={option}": format_name(option)
         for group, options in list_groups(config_dirs).items()
         for option in options
     }
+    counts = Counter(name_by_override.values())
     return any(
-        [*_iter_readings(name, name_by_line)] != [[line.lstrip("+") for line in arm]]
+        [name_by_override.get(word.lstrip("+")) for word in arm] != [name] or counts[name] > 1
         for name, arm in zip(names, arms, strict=True)
     )
-
-
-def _iter_readings(name: str, name_by_line: Mapping[str, str]) -> Iterator[list[str]]:
-    """Yield every list of options whose names form `name`: code_bpe is one option, or code and bpe."""
-    for line, option_name in name_by_line.items():
-        if name == option_name:
-            yield [line]
-        elif name.startswith(f"{option_name}_"):
-            rest = name.removeprefix(f"{option_name}_")
-            yield from ([line, *lines] for lines in _iter_readings(rest, name_by_line))
