@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 
 from attnlab.config import CONF
 from attnlab.report import ladder_schema, ledger, ledger_rows
+from attnlab.report.outdated import describe_outdated
 from attnlab.report.pages.html import render_html
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.report_files import format_json, load_conflicts
@@ -108,6 +109,7 @@ def test_markdown_of_a_reference_is_rendered_from_its_data(name, conflicts_of_re
         load_reworded_report(source),
         conflicts=conflicts_of_references.get(name, ()),
         bibliography=find_bibliography(source.parent),
+        notices=describe_outdated(source.parent),
     )
 
 
@@ -127,7 +129,7 @@ def test_markdown_of_a_ladder_is_rendered_from_its_data(name):
     folder = FOLDER / name
     ladder = load_reworded_ladder(folder)
     assert (folder / "ladder.md").read_text("utf-8") == ladder_page.render_ladder_markdown(
-        ladder, load_ladder_citations(folder, ladder), find_bibliography(folder)
+        ladder, load_ladder_citations(folder, ladder), find_bibliography(folder), describe_outdated(folder)
     )
 
 

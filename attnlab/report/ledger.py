@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
-from attnlab.report.ledger_goals import GOALS_NOTE
+from attnlab.report.ledger_goals import GOALS_NOTE, GoalOption
 from attnlab.report.ledger_rows import (
     Ledger,
     LedgerReport,
@@ -22,6 +22,7 @@ from attnlab.report.ledger_rows import (
     load_ledger,
 )
 from attnlab.report.number_format import format_percent
+from attnlab.report.outdated import OUTDATED_PAGE
 from attnlab.report.pages.html import build_environment, load_asset
 from attnlab.report.pages.report_files import write_atomically, write_index
 from attnlab.report.replications import ladder_page
@@ -44,6 +45,9 @@ by title.
 
 {totals}
 {speedup_note}
+{outdated_note}"""
+OUTDATED_NOTE = f"""Code that alters numbers has changed since the reports marked "outdated" were generated:
+[{OUTDATED_PAGE}]({OUTDATED_PAGE}) lists the changes of each. Ladders may have outdated sizes.
 """
 GOALS_SECTION = """
 ## Options by goal
@@ -80,10 +84,6 @@ Claims that hold by construction (a count, an equality or a theorem): {tally}. O
 """
 REPORTS_SECTION = """
 ## Reports
-"""
-OUTDATED_PAGE = "OUTDATED.md"
-OUTDATED_NOTE = """Code that affects numbers has changed since some reports were generated:
-[OUTDATED.md](OUTDATED.md) lists these reports and the changes.
 """
 FALSE_POSITIVES_SECTION = """
 ## False positives
@@ -137,6 +137,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
             folder=folder.as_posix(),
             totals=format_totals(ledger),
             speedup_note=ledger.speedup_note,
+            outdated_note=OUTDATED_NOTE if ledger.outdated else "",
         ),
         *_build_goals_section(ledger),
         HYPOTHESES_SECTION.format(tally=format_verdict_counts(hypotheses), level=level),
@@ -154,7 +155,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
             ),
             [
                 (
-                    *_build_claim_cells(row),
+                    *_build_claim_cells(row, ledger),
                     row.reason,
                     *_build_source_cells(row, bibliography),
                     _format_effect_cell(row),
@@ -166,23 +167,27 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
                 for row in hypotheses
             ],
         ),
-        *_build_disputed_section(hypotheses, bibliography),
+        *_build_disputed_section(ledger, bibliography),
         *_build_conflicts_section(ledger),
         IDENTITIES_SECTION.format(tally=format_verdict_counts(identities)),
         _format_table(
             (*CLAIM_HEADERS, *SOURCE_HEADERS, "result", "seeds"),
             [
-                (*_build_claim_cells(row), *_build_source_cells(row, bibliography), row.effect, row.seeds)
+                (
+                    *_build_claim_cells(row, ledger),
+                    *_build_source_cells(row, bibliography),
+                    row.effect,
+                    row.seeds,
+                )
                 for row in identities
             ],
         ),
         REPORTS_SECTION,
-        OUTDATED_NOTE if (folder / OUTDATED_PAGE).exists() else "",
         _format_table(
             ("experiment", "question", "verdicts", "cost", "command", "commit"),
             [
                 (
-                    _format_report_link(report),
+                    _format_report_link(report, ledger),
                     report.question,
                     report.headline,
                     report.cost,
@@ -209,7 +214,7 @@ def _build_goals_section(ledger: Ledger) -> list[str]:
         headers = ["experiment", "option", *(header for header, _ in table.columns)]
         rows = [
             (
-                f"[{option.experiment}]({option.folder}/report.md)",
+                _format_report_link(option, ledger),
                 f"{option.arm} vs {option.against}",
                 *values,
             )
@@ -219,19 +224,19 @@ def _build_goals_section(ledger: Ledger) -> list[str]:
     return parts
 
 
-def _build_disputed_section(ledger_rows: Sequence[LedgerRow], bibliography: str) -> list[str]:
+def _build_disputed_section(ledger: Ledger, bibliography: str) -> list[str]:
     """Build the claims that another source contradicts; empty if there are none."""
     rows = [
         (
             *(
-                _format_report_link(row),
+                _format_report_link(row, ledger),
                 row.says,
                 f"{_format_source(row, bibliography)}: {row.source_says}",
                 f"{render_source_markdown(row.conflicting_source, bibliography)}: {row.conflicting_says}",
             ),
             *(row.verdict, _format_effect_cell(row), row.ladder_verdict),
         )
-        for row in ledger_rows
+        for row in ledger.select_rows(identity=False)
         if row.conflicting_source
     ]
     head = (
@@ -262,8 +267,8 @@ def _format_effect_cell(row: LedgerRow) -> str:
     return f"{row.effect}{training}{speedup}"
 
 
-def _build_claim_cells(row: LedgerRow) -> tuple[str, ...]:
-    return _format_report_link(row), row.says, row.comparison
+def _build_claim_cells(row: LedgerRow, ledger: Ledger) -> tuple[str, ...]:
+    return _format_report_link(row, ledger), row.says, row.comparison
 
 
 def _format_source(row: LedgerRow, bibliography: str) -> str:
@@ -283,8 +288,9 @@ def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join("| " + " | ".join(row) + " |\n" for row in lines)
 
 
-def _format_report_link(row: LedgerRow | LedgerReport) -> str:
-    return f"[{row.experiment}]({row.folder}/report.md)"
+def _format_report_link(row: LedgerRow | LedgerReport | GoalOption, ledger: Ledger) -> str:
+    mark = f" ([outdated]({OUTDATED_PAGE}))" if row.folder in ledger.outdated else ""
+    return f"[{row.experiment}]({row.folder}/report.md){mark}"
 
 
 def render_ledger_html(ledger: Ledger, folder: Path) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from attnlab.report.ledger_goals import GoalTable, LadderVerdicts, build_goal_tables
 from attnlab.report.number_format import NONE, format_number
+from attnlab.report.outdated import load_outdated
 from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict
 from attnlab.report.tables.claim_sources import (
     Citation,
@@ -96,6 +97,7 @@ class Ledger:
     agreement: str = ""  # how often a smaller ladder size gives the verdict of the larger
     conflicts: tuple[tuple[str, Conflict], ...] = ()  # (folder, conflict with a later folder)
     goals: tuple[GoalTable, ...] = ()
+    outdated: frozenset[str] = frozenset()  # folders, URL-quoted
 
     def select_rows(self, *, identity: bool) -> list[LedgerRow]:
         """Select the rows of one of the two tables."""
@@ -155,6 +157,7 @@ def load_ledger(
                 ladder_verdicts,
             )
         ),
+        frozenset(quote(os.fsencode(name)) for name in load_outdated(folder)),
     )
 
 

@@ -14,6 +14,8 @@ from synthetic import World, build_claim_result, build_context, build_provenance
 from attnlab.config import CONF
 from attnlab.report import ledger, ledger_rows
 from attnlab.report.ledger_rows import load_ledger
+from attnlab.report.outdated import describe_outdated
+from attnlab.report.pages.report_files import render_report_files
 from attnlab.report.report_builder import build_report
 from attnlab.report.report_diff import format_diff
 from attnlab.report.schema import ClaimResult, Report, load_report
@@ -133,6 +135,29 @@ def test_ledger_page_has_the_same_rows_and_filter_data(tmp_path):
     assert re.findall(r"<option>(.*?)</option>", page) == ["other", "SUPPORTED", "A | B 2001", "C", "–"]
     assert '<form id="filters" aria-label="Filter the claims" hidden>' in page, "a script shows it"
     assert not re.search(r'(?:src|href)="https?:', page)
+
+
+def test_outdated_report_is_marked_on_its_page_and_in_the_ledger(tmp_path):
+    for name in ("old", "new", "grown@sizes.S"):
+        write_experiment_report(tmp_path, name, goals=["cache"])
+    folder = tmp_path / "reference"
+    rows = [f"| [{name}]({name}/report.md) | `abc` | {{}} |" for name in ("old", "grown@sizes.S")]
+    (folder / "OUTDATED.md").write_text(
+        rows[0].format("epsilon, schedule") + "\n" + rows[1].format("schedule")
+    )
+    assert describe_outdated(folder / "new") == []
+    assert "(schedule)" in describe_outdated(folder / "grown@sizes")[0], "a size of the ladder is outdated"
+    for name in ("old", "new"):
+        render_report_files(folder / name / "report.json")
+        pages = [(folder / name / page).read_text("utf-8") for page in ("report.md", "report.html")]
+        assert ["ways that alter these numbers (epsilon, schedule)" in page for page in pages] == [
+            name == "old"
+        ] * 2
+    loaded = load_ledger(folder)
+    markdown, page = ledger.render_ledger_markdown(loaded, folder), ledger.render_ledger_html(loaded, folder)
+    links = {folder for cells in parse_rows(markdown) for folder in cells[:1]}
+    assert {"[old](old/report.md) ([outdated](OUTDATED.md))", "[new](new/report.md)"} <= links
+    assert markdown.count("([outdated](OUTDATED.md))") == page.count('<a href="OUTDATED.md">outdated</a>')
 
 
 def make_claim(**change: object) -> ClaimResult:

@@ -190,6 +190,7 @@ def render_html(
     map_archive: MapArchive | None = None,
     conflicts: Sequence[Conflict] = (),
     bibliography: str = "",
+    notices: Sequence[str] = (),
 ) -> str:
     """The page of a report.
 
@@ -199,6 +200,7 @@ def render_html(
             shows the command that makes them in place of the explorer.
         conflicts: reports of the same folder that differ in their results.
         bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
+        notices: sentences for the top of the page.
     """
     answer = build_answer(report)
     return _render_template(
@@ -210,6 +212,7 @@ def render_html(
         answer=answer,
         conflicts=conflicts,
         bibliography=bibliography,
+        notices=notices,
         headline=headline.build_headline(report),
         short_training=describe_short_training(report),
         corpora_first=has_corpora_first(report),

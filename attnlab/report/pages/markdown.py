@@ -86,14 +86,14 @@ def format_table(header: list[str], rows: list[list[str]]) -> list[str]:
 
 def render_markdown(
     report: Report,
-    figure_errors: Sequence[str] = (),
+    notices: Sequence[str] = (),
     conflicts: Sequence[Conflict] = (),
     bibliography: str = "",
 ) -> str:
     """The short report; report.html beside it has the rest.
 
     Args:
-        figure_errors: messages about missing pictures.
+        notices: sentences for the top of the page, such as messages about missing pictures.
         conflicts: reports of the same folder that differ in their results.
         bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
     """
@@ -115,7 +115,7 @@ def render_markdown(
         lines += [f"- {escape_cell(item)}" for item in verdict.deviations] + [""]
     lines += [
         line
-        for sentence in (*verdict.run_warnings, *figure_errors)
+        for sentence in (*notices, *verdict.run_warnings)
         for line in (f"**{escape_cell(sentence)}**", "")
     ]
     answer = build_answer(report)

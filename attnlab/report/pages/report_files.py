@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from attnlab.report.charts import comparison_figures
 from attnlab.report.charts.chart_renderer import render_charts
+from attnlab.report.outdated import describe_outdated
 from attnlab.report.pages.html import list_page_figures, render_html
 from attnlab.report.pages.index import find_report_sources, is_generated_index, render_index
 from attnlab.report.pages.markdown import render_markdown
@@ -141,7 +142,8 @@ def _render_files_once(source: Path, conflicts: Sequence[Conflict]) -> None:
     archive = map_archive.read_archive(source.with_name(map_archive.ARCHIVE_NAME))
     folder = source.parent
     bibliography = find_bibliography(folder)
-    page = render_html(report, rendered, archive, conflicts, bibliography).encode()
+    notices = describe_outdated(folder)
+    page = render_html(report, rendered, archive, conflicts, bibliography, notices).encode()
     (folder / "figures").mkdir(exist_ok=True)
     for old in sorted((folder / "figures").glob("*.png")):
         if old.stem not in rendered.pngs and not old.name.startswith("."):  # another command's temporary file
@@ -152,7 +154,7 @@ def _render_files_once(source: Path, conflicts: Sequence[Conflict]) -> None:
         )
     write_atomically(
         folder / "report.md",
-        render_markdown(report, rendered.error_messages, conflicts, bibliography).encode(),
+        render_markdown(report, [*notices, *rendered.error_messages], conflicts, bibliography).encode(),
     )
     write_atomically(folder / "runs.csv", format_runs_csv(report).encode())
     write_atomically(folder / "report.html", page)

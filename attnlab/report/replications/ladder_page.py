@@ -6,6 +6,7 @@ from pathlib import Path
 from attnlab.report.charts.vega_layers import assign_styles
 from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
 from attnlab.report.number_format import NONE, format_bounds, format_number
+from attnlab.report.outdated import describe_outdated
 from attnlab.report.pages.html import FIGURE_WIDTHS, render_figure_page
 from attnlab.report.pages.markdown import escape_cell, format_citation, format_table
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
@@ -62,8 +63,9 @@ def render_ladder_files(folder: Path) -> None:
     ladder = load_reworded_ladder(folder)
     citations = load_ladder_citations(folder, ladder)
     bibliography = find_bibliography(folder)
-    markdown = render_ladder_markdown(ladder, citations, bibliography)
-    page = render_ladder_html(ladder, citations, bibliography)
+    notices = describe_outdated(folder)
+    markdown = render_ladder_markdown(ladder, citations, bibliography, notices)
+    page = render_ladder_html(ladder, citations, bibliography, notices)
     write_atomically(folder / "ladder.md", markdown.encode())
     write_atomically(folder / "report.html", page.encode())
 
@@ -111,13 +113,17 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
 
 
 def render_ladder_html(
-    ladder: LadderReport, citations: Sequence[Citation] = (), bibliography: str = ""
+    ladder: LadderReport,
+    citations: Sequence[Citation] = (),
+    bibliography: str = "",
+    notices: Sequence[str] = (),
 ) -> str:
     """The page of a ladder.
 
     Args:
         citations: of each claim.
         bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
+        notices: sentences for the top of the page.
     """
     figures = [
         figure
@@ -142,6 +148,7 @@ def render_ladder_html(
         deviation_note=DEVIATION_NOTE,
         citations=citations,
         bibliography=bibliography,
+        notices=notices,
     )
 
 
@@ -200,7 +207,10 @@ def describe_learning_rate_caveat(ladder: LadderReport, comparison: Comparison) 
 
 
 def render_ladder_markdown(
-    ladder: LadderReport, citations: Sequence[Citation] = (), bibliography: str = ""
+    ladder: LadderReport,
+    citations: Sequence[Citation] = (),
+    bibliography: str = "",
+    notices: Sequence[str] = (),
 ) -> str:
     """The text of ladder.md; arguments as of `render_ladder_html`."""
     lines = [
@@ -208,6 +218,7 @@ def render_ladder_markdown(
         "",
         escape_cell(ladder.question or ""),
         "",
+        *(line for sentence in notices for line in (f"**{escape_cell(sentence)}**", "")),
         escape_cell(describe_sizes_and_verdicts(ladder)),
         "",
     ]
