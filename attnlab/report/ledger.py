@@ -45,6 +45,7 @@ by title.
 
 {totals}
 {speedup_note}
+
 {outdated_note}"""
 OUTDATED_NOTE = f"""Code that alters numbers has changed since the reports marked "outdated" were generated:
 [{OUTDATED_PAGE}]({OUTDATED_PAGE}) lists the changes of each. Ladders may have outdated sizes.
