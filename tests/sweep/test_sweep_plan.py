@@ -125,6 +125,33 @@ def test_only_experiment_changes_rename_report(plan_toy):
     assert "heads" not in titles
 
 
+LADDER = "+ladder={name:steps,KIND,seeds:{low:2,high:2},margin:0.25,margin_reason:r}"
+RUNGS = LADDER.replace("KIND", "rungs:{low:['trainer.max_steps=2'],high:['trainer.max_steps=6']}")
+BUDGETS = LADDER.replace("KIND", "budgets:{low:1,high:3}")
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "is_neutral"),
+    [
+        (["+experiment=heads", "size=M"], "trainer.max_steps=3", False),  # size M has 7
+        (["+experiment=heads", RUNGS], "trainer.max_steps=3", False),
+        (["+experiment=heads", BUDGETS], "trainer.max_steps=3", True),
+        (["+experiment=heads", RUNGS, "+ladder_arms=[two,one]"], "arms=[two,one,four]", False),
+        (
+            ["+experiment=heads", "arms=[two,one]", "arm_overrides.one=['heads=one','replica=1']"],
+            "model.attention.n_heads=2",  # the option of arm one has 1
+            False,
+        ),
+        (["heads=one", "replica=1,2"], "model.attention.n_heads=2", False),
+        (["heads=one,four"], "trainer.max_steps=3", True),
+        (["+experiment=corpora"], "data.batch_size=8", True),
+    ],
+)
+def test_declared_value_renames_report_only_if_another_key_changes_it(plan_toy, words, line, is_neutral):
+    titles = [plan.title for plan in plan_toy(*words)]
+    assert ([plan.title for plan in plan_toy(*words, line)] == titles) is is_neutral
+
+
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("line", "message"),

@@ -12,7 +12,7 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
-from hydra.errors import ConfigCompositionException
+from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from attnlab.config import describe_option_conflict
@@ -81,6 +81,11 @@ class ComposedConfig:
     def axes(self) -> dict[str, str]:
         """Map each group to its selected option."""
         return extract_axes(self.choices)
+
+    def get_value(self, key: str) -> Any:
+        """Return the selected option of a group, or else the value of a dotted key; None if it has none."""
+        values = self.raw_config | self.resolve_values()
+        return self.choices[key] if key in self.choices else get_leaf(values, key)
 
     def resolve_values(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the resolved config with some leaves changed, such as {"seed": 3, "optim.lr": 0.01}.
@@ -170,6 +175,22 @@ class Composer:
         choices = self.master.hydra.runtime.choices
         is_master = list(point) == list(self.master.hydra.overrides.task) and "???" not in choices.values()
         return ComposedConfig.from_hydra(self.master) if is_master else self.compose(point)
+
+    def has_value_anyway(
+        self, override: Override, declared: ComposedConfig, others: Iterable[Sequence[str]]
+    ) -> bool:
+        """Whether a config has an override's value already, and so have those of other overrides alone.
+
+        `others` are lists of overrides without this one; one that cannot be composed without it counts as
+        another value.
+        """
+        key, value = override.key_or_group, override.value()
+        if value is None or declared.get_value(key) != value:
+            return False
+        try:
+            return all(self.compose(lines).get_value(key) == value for lines in others)
+        except HydraException:
+            return False
 
     def find_config_file(self, config: str) -> Any:
         """Return the file of a config such as "heads/gqa", or None if no folder has it."""

@@ -7,7 +7,7 @@ import decimal
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -255,21 +255,21 @@ def get_root_key(key: str) -> str:
 
 
 def find_changes(
-    point: Sequence[str], seeds: Sequence[int] | None, choices: Mapping[str, Any], declared: Mapping[str, Any]
+    point: Sequence[str],
+    seeds: Sequence[int] | None,
+    declared_seeds: Any,
+    is_neutral: Callable[[Override], bool],
 ) -> tuple[str, ...]:
     """Return the overrides that make this report differ from the declared experiment.
 
-    `choices` and `declared` are the options and values of the experiment without the command line.
+    `is_neutral` returns whether the experiment has an override's value anyway.
     """
-    changes = []
-    for override in parse_overrides(point):
-        key = override.key_or_group
-        declared_value = choices[key] if key in choices else get_leaf(declared, key)
-        if get_root_key(key) not in REPORT_NEUTRAL_GROUPS and not (
-            declared_value is not None and declared_value == override.value()
-        ):
-            changes.append(str(override.input_line))
-    if seeds is not None and list(seeds) != declared.get("seeds"):
+    changes = [
+        str(override.input_line)
+        for override in parse_overrides(point)
+        if get_root_key(override.key_or_group) not in REPORT_NEUTRAL_GROUPS and not is_neutral(override)
+    ]
+    if seeds is not None and list(seeds) != declared_seeds:
         changes.append(f"seeds={list(seeds)}")
     return tuple(changes)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from attnlab.errors import InvalidConfig
@@ -307,17 +308,36 @@ def compose_experiments(
     """Compose the experiment of a report at each of its replications (corpora or ladder sizes)."""
     base = point.composed.resolve_values()
     inputs.require_data_files(base)  # before any arm is composed
-    declared, changed = _compose_declared(point, composer)
+    declared, declared_config = _compose_declared(point, composer)
     base = {**apply_seeds(base, point.overrides, point.seeds), "name": _get_experiment_name(point)}
-    lines = [*point.file_lines, *point.size_lines, *point.overrides]
-    replications = plan_replications(base, lines, declared.get("corpora"))
+    first_lines = [*point.file_lines, *point.size_lines]
+    replications = plan_replications(base, [*first_lines, *point.overrides], declared.get("corpora"))
+    parts: dict[str, tuple[Experiment, dict[str, Arm], ArmCache]] = {}
+    for replication in replications:
+        with point.origin.locate_errors():
+            parts[replication.name] = _compose_replication(
+                replication, base, point, composer, checker, module
+            )
+
+    def is_neutral(override: Override) -> bool:
+        others = [line for line in point.overrides if line != override.input_line]
+        unchanged = plan_replications(base, [*first_lines, *others], declared.get("corpora"))
+        pairs = [*zip(replications, unchanged, strict=False)]  # without data=, there may be more corpora
+        if any({**base, **here.keys} != {**base, **there.keys} for here, there in pairs):
+            return False
+        arms = [
+            [*first_lines, *there.overrides, *others, *experiment.arm_overrides[arm]]
+            for here, there in pairs
+            for experiment in [parts[here.name][0]]
+            for arm in experiment.arms
+        ]
+        return composer.has_value_anyway(override, declared_config, arms)
+
+    changed = find_changes(point.overrides, point.seeds, declared_config.get_value("seeds"), is_neutral)
     composed_by_name: dict[str, ComposedExperiment] = {}
     # the replication where learning rates are tuned comes before those that transfer them
     for replication in sorted(replications, key=lambda each: bool(each.rate_source)):
-        with point.origin.locate_errors():
-            experiment, arms, cache = _compose_replication(
-                replication, base, point, composer, checker, module
-            )
+        experiment, arms, cache = parts[replication.name]
         composed_by_name[replication.name] = ComposedExperiment(
             experiment,
             arms,
@@ -333,8 +353,8 @@ def compose_experiments(
     return [composed_by_name[replication.name] for replication in replications]
 
 
-def _compose_declared(point: ComposedPoint, composer: Composer) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the experiment as its file declares it, and the overrides of the command line that alter it."""
+def _compose_declared(point: ComposedPoint, composer: Composer) -> tuple[dict[str, Any], ComposedConfig]:
+    """Return the experiment as its file declares it, and its config before the overrides of a size."""
     lines = index_by_key(point.overrides)
     experiment_lines = [line for key, line in lines.items() if key == experiment_files.EXPERIMENT_GROUP]
     other_groups = {get_root_key(key) for key in lines if key != experiment_files.EXPERIMENT_GROUP}
@@ -346,8 +366,7 @@ def _compose_declared(point: ComposedPoint, composer: Composer) -> tuple[dict[st
     declared = experiment_validation.expand_declared_claims(
         experiment_validation.select_experiment_keys(with_size.resolve_values())
     )
-    values = without_size.raw_config | without_size.resolve_values()
-    return declared, find_changes(point.overrides, point.seeds, without_size.choices, values)
+    return declared, without_size
 
 
 def _compose_replication(
@@ -360,10 +379,7 @@ def _compose_replication(
 ) -> tuple[Experiment, dict[str, Arm], ArmCache]:
     """Return the experiment at a replication, and its arms with their cache."""
     experiment = experiment_validation.complete_experiment({**base, **replication.keys})
-    size_lines = (
-        [] if replication.has_own_size else select_size_overrides(experiment.size_overrides, experiment.size)
-    )
-    first_lines = [*point.file_lines, *size_lines, *replication.overrides]
+    first_lines = [*point.file_lines, *point.size_lines, *replication.overrides]
     overrides = [*first_lines, *point.overrides, *replication.last_overrides]
     cache = ArmCache(base, composer, module, experiment, overrides)
     arms = cache.load_arms()
@@ -404,8 +420,14 @@ def compose_swept_experiment(
             cache = ArmCache(base, composer, None, experiment, point)  # it has no place for rejections
         validate_against_estimates(experiment, [], {name: arm.estimate for name, arm in arms.items()})
     defaults = composer.compose([])
-    values = defaults.raw_config | defaults.resolve_values() | {"seeds": [base.get("seed")]}
-    changed = find_changes(point, seeds, defaults.choices, values)
+
+    def is_neutral(override: Override) -> bool:
+        others = [line for line in point if line != override.input_line]
+        return composer.has_value_anyway(
+            override, defaults, ([*others, *lines] for lines in arm_overrides.values())
+        )
+
+    changed = find_changes(point, seeds, [base.get("seed")], is_neutral)
     return ComposedExperiment(
         experiment,
         arms,

@@ -32,11 +32,6 @@ class Replication:
     last_overrides: tuple[str, ...] = ()
 
     @property
-    def has_own_size(self) -> bool:
-        """Whether it replaces the experiment's size, and with it the overrides of that size."""
-        return bool(self.ladder and self.ladder.rungs)
-
-    @property
     def is_own(self) -> bool:
         """Whether it is the experiment at its own corpus and size, and no replication."""
         return not self.name
