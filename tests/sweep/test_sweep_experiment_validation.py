@@ -43,14 +43,14 @@ model: {metric_names: [val/loss, train/loss, length/1.5]}
 
 @pytest.fixture
 def plan_file(plan_toy, tmp_path):
-    """`plan_file(text, ...)`: the plan of the user's experiment file with this text."""
+    """`plan_file(text, ...)`: the plan of the user's experiment file with this text, by default mine.yaml."""
 
-    def call(text, *more):
-        file = tmp_path / "own" / "experiment" / "mine.yaml"
+    def call(text, *more, name="mine"):
+        file = tmp_path / "own" / "experiment" / f"{name}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
         search_path = f"hydra.searchpath=['file://{tmp_path / 'own'}']"
-        [plan] = plan_toy(search_path, "+experiment=mine", *more)
+        [plan] = plan_toy(search_path, f"+experiment='{name}'", *more)
         return plan
 
     return call
@@ -249,11 +249,21 @@ def test_error_names_command_line_as_origin(plan_file, line, message):
     assert get_error(plan_file, VALID, line).startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("spelling", "name"), [("2024", "2024"), ("2024_05", "2024_05"), ("007", "007"), ("1e3", "1e3")]
-)
-def test_numeric_name_keeps_spelling(plan_file, spelling, name):
-    assert plan_file(VALID.replace("name: mine", f"name: {spelling}")).title == name
+@pytest.mark.parametrize("name", ["2024", "2024_05", "007", "1e3"])
+def test_numeric_name_keeps_spelling(plan_file, name):
+    assert plan_file(VALID.replace("name: mine", f"name: {name}"), name=name).title == name
+
+
+def test_experiment_has_the_name_of_its_file(plan_file):
+    other = VALID.replace("name: mine", "name: other")
+    message = (
+        "name=other is not the name of the file, so its report could replace another one: write name: mine"
+    )
+    assert get_error(plan_file, other).startswith(f"own/experiment/mine.yaml: {message}")
+    assert plan_file(other, name="other").title == "other"
+    heir = "# @package _global_\ndefaults: [other]\n"
+    assert get_error(plan_file, heir).startswith(f"own/experiment/mine.yaml: {message}")
+    assert plan_file(VALID, "name=ours").title.startswith("ours~")
 
 
 def test_error_in_inherited_file_names_that_file(plan_file, tmp_path):

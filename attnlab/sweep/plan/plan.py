@@ -379,6 +379,7 @@ def _compose_replication(
 ) -> tuple[Experiment, dict[str, Arm], ArmCache]:
     """Return the experiment at a replication, and its arms with their cache."""
     experiment = experiment_validation.complete_experiment({**base, **replication.keys})
+    _reject_name_of_other_file(experiment.name, point.origin)
     first_lines = [*point.file_lines, *point.size_lines, *replication.overrides]
     overrides = [*first_lines, *point.overrides, *replication.last_overrides]
     cache = ArmCache(base, composer, module, experiment, overrides)
@@ -565,6 +566,19 @@ def _get_experiment_name(point: ComposedPoint) -> Any:
     """Return the experiment's name as spelled in its file, where 2024_05 is no number."""
     value = point.composed.raw_config.get("name")
     return (point.origin.get_spelling(("name",)) or value) if isinstance(value, int | float) else value
+
+
+def _reject_name_of_other_file(name: str, origin: ExperimentSource) -> None:
+    """Check that an experiment has the name of its file: reports of two files would share a folder.
+
+    Raises:
+        InvalidConfig: It has another name, of its own or of a file that it inherits from.
+    """
+    if origin.file and "name" not in origin.overrides and name != origin.file.stem:
+        raise InvalidConfig(
+            f"{experiment_files.format_location(origin.file)}: name={name} is not the name of the file, so "
+            f"its report could replace another one: write name: {origin.file.stem}, or rename the file"
+        )
 
 
 def _compose_arms(
