@@ -254,6 +254,22 @@ def test_numeric_name_keeps_spelling(plan_file, name):
     assert plan_file(VALID.replace("name: mine", f"name: {name}"), name=name).title == name
 
 
+def test_size_of_size_overrides_exists(plan_file, tmp_path):
+    text = VALID + "size_overrides: {debug2: []}\n"
+    assert plan_file(text).title == "mine", "a config tree without sizes"
+    (tmp_path / "own" / "size").mkdir()
+    (tmp_path / "own" / "size" / "debug.yaml").write_text("# @package _global_\nsize: debug\n")
+    line = len(VALID.splitlines()) + 1
+    assert get_error(plan_file, text) == (
+        f"own/experiment/mine.yaml:{line}: size_overrides: no size debug2 (nearest: debug)"
+    )
+
+
+def test_fewer_interim_analyses_use_the_first_seeds_of_the_file(plan_file):
+    text = VALID.replace("seeds: [0]", "seeds: [4, 5, 6, 7]\nlooks: [2, 4]")
+    assert plan_file(text, "looks=[2,3]").experiment.seeds == [4, 5, 6]
+
+
 def test_experiment_has_the_name_of_its_file(plan_file):
     other = VALID.replace("name: mine", "name: other")
     message = (

@@ -157,7 +157,7 @@ class Composer:
             OmegaConf.to_container(master.hydra.overrides.hydra),
         ]
         self.folders = config_files.list_config_folders(master.hydra.runtime.config_sources)
-        self._groups: dict[str, bool] = {}
+        self._options: dict[str, list[str]] = {}
         self._composed: dict[tuple[str, ...], ComposedConfig] = {}
 
     def compose(self, overrides: Sequence[str]) -> ComposedConfig:
@@ -255,12 +255,15 @@ class Composer:
                         f"single keys in place of {group}, or leave the preset out"
                     )
 
-    def _is_group(self, name: str) -> bool:
-        if name not in self._groups:
+    def list_options(self, group: str) -> list[str]:
+        """List the options of a config group; none if there is no such group."""
+        if group not in self._options:
             config, own = self.hydra_overrides
-            options = self.loader.get_group_options(name, config_name=config, overrides=own)
-            self._groups[name] = bool(options)
-        return self._groups[name]
+            self._options[group] = self.loader.get_group_options(group, config_name=config, overrides=own)
+        return self._options[group]
+
+    def _is_group(self, name: str) -> bool:
+        return bool(self.list_options(name))
 
 
 def resolve_config(config: DictConfig) -> dict[str, Any]:

@@ -106,6 +106,7 @@ def complete_experiment(config: Mapping[str, Any]) -> Experiment:
     experiment = _validate_record(Experiment, completed, name, ())
     margin_validation.validate_margin(experiment)
     _validate_answer(experiment, expanded.claims)
+    _validate_arm_lists(experiment)
     _validate_goals(experiment)
     return experiment
 
@@ -412,16 +413,18 @@ def _validate_answer(experiment: Experiment, raw_claims: Sequence[Mapping[str, A
         raise InvalidConfig(f"answer of {experiment.name}: {error}", ("answer",)) from error
 
 
-def _validate_goals(experiment: Experiment) -> None:
-    """Check that options for goals are arms, and that goals name metrics of the experiment.
+def _validate_arm_lists(experiment: Experiment) -> None:
+    """Check that options for goals, and the arms of a ladder, are arms; like claims, of any command."""
+    for key, arms in {"goal_arms": experiment.goal_arms, "ladder_arms": experiment.ladder_arms}.items():
+        for i, arm in enumerate(arms or []):
+            if arm not in experiment.arm_overrides:
+                hint = format_suggestions(arm, experiment.arm_overrides)
+                raise InvalidConfig(f"{key} of {experiment.name}: unknown arm {arm}{hint}", (key, i))
 
-    Like claims, options may name arms that a command leaves out; without claims, metrics may be left out too.
-    """
+
+def _validate_goals(experiment: Experiment) -> None:
+    """Check that goals name metrics of the experiment; without claims, metrics may be left out."""
     name = experiment.name
-    for i, arm in enumerate(experiment.goal_arms or []):
-        if arm not in experiment.arm_overrides:
-            hint = format_suggestions(arm, experiment.arm_overrides)
-            raise InvalidConfig(f"goal_arms of {name}: unknown arm {arm}{hint}", ("goal_arms", i))
     metrics = {experiment.metric, *experiment.metrics}
     metrics |= {experiment.get_claim_metric(claim) for claim in experiment.claims}
     goals = experiment.goals if isinstance(experiment.goals, dict) else {}

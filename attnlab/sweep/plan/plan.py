@@ -14,7 +14,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from attnlab.errors import InvalidConfig
+from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.report.verdicts.budget_check import MIN_TRAINED_STEPS
 from attnlab.stats.stopping_rules import AnytimeValid, count_min_seeds
 from attnlab.store import config_groups, experiment_files, fingerprint
@@ -297,6 +297,8 @@ def _compose_point(
     with origin.locate_errors():
         file_lines = experiment_validation.validate_common_overrides(composed.raw_config.get("overrides"))
     composed = composer.compose([*file_lines, *overrides]) if file_lines else composed
+    with origin.locate_errors():
+        _reject_unknown_sizes(composed.raw_config.get("size_overrides"), composer)
     size_lines = _get_size_overrides(composed)
     composed = composer.compose([*file_lines, *size_lines, *overrides]) if size_lines else composed
     return ComposedPoint(tuple(overrides), seeds, composed, origin, file_lines, size_lines)
@@ -528,6 +530,17 @@ def _get_size_overrides(composed: ComposedConfig) -> list[str]:
     base = composed.resolve_values()
     has_own_sizes = bool((base.get("ladder") or {}).get("rungs"))
     return [] if has_own_sizes else select_size_overrides(lines_by_size, base.get("size"))
+
+
+def _reject_unknown_sizes(lines_by_size: Any, composer: Composer) -> None:
+    """Check that `size_overrides` names options of the group `size`, if there is one."""
+    sizes = composer.list_options("size")
+    for size in lines_by_size if sizes and isinstance(lines_by_size, dict) else ():
+        if size not in sizes:
+            raise InvalidConfig(
+                f"size_overrides: no size {size}{format_suggestions(str(size), sizes)}",
+                ("size_overrides", size),
+            )
 
 
 def select_size_overrides(lines_by_size: Mapping[str, Any], size: str | None) -> list[str]:
