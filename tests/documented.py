@@ -55,18 +55,12 @@ REQUIREMENTS = {
 PARSED_ONLY = {"bench": "minutes; tests/cli/test_bench.py measures every subject with size=debug"}
 BUCKET = "s3://"  # a word of commands that are only parsed, too: tests/sweep/test_work_bucket.py has one
 SEED = 400  # the first one of gqa_vs_mha
-ONE_CORPUS = {  # settings of an experiment: one seed, one corpus, no tuning or calibration
-    "seed": SEED,
-    "corpora": "[pydocs]",
-    "tune": "null",
-    "compute_calibration": "null",
-    "margin": 0.03,
-    "measure.timing": "false",
-}
+ONE_SEED = {"seed": SEED, "tune": "null", "measure.timing": "false"}  # settings of an experiment
+ONE_CORPUS = {"corpora": "[pydocs]", "compute_calibration": "null", "margin": 0.03}  # a ladder sets them
 # Appended to commands that train, except keys that they set.
 SMALL_SETTINGS = {
-    "experiment": {"size": "debug", **ONE_CORPUS},
-    "ladder": {"trainer.max_steps": 2, **ONE_CORPUS},
+    "experiment": {"size": "debug", **ONE_SEED, **ONE_CORPUS},
+    "ladder": {"trainer.max_steps": 2, **ONE_SEED},
     "compare": {"size": "debug", "seed": "0,1", "margin": 0.05, "measure.timing": "false"},
     "judge": {"size": "debug", "seed": "0,1,2", "measure.timing": "false"},
     "": {"size": "debug"},

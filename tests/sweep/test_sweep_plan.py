@@ -187,9 +187,21 @@ def test_invalid_command_fails_in_one_line(plan_toy, line, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("words", [["looks=[2,3]", "seeds=[5,6,7,8]"], ["looks=[2,3]", "seed=range(4)"]])
+def test_every_named_seed_is_used(plan_toy, words):
+    with pytest.raises(
+        InvalidConfig, match=r"lists 4, but the last interim analysis of looks=\[2, 3\] needs 3"
+    ):
+        plan_toy("+experiment=heads", *words)
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
+        (
+            ["+experiment=heads", "seeds=[0,1,2]", "seed=0"],
+            "seeds=[0,1,2]: seed= replaces it: remove one of the two",
+        ),
         (["heads=four", "heads=one"], "heads is set twice, heads=four and heads=one: "),
         (["optim.lr=0.1", "optim.lr=0.2"], "or sweep both with optim.lr=0.1,0.2"),
         (["seed=1", "seed=2"], "seed is set twice"),

@@ -41,7 +41,7 @@ def test_selected_corpora_do_not_change_experiment(plan_toy):
 
 
 def test_data_override_disables_corpora(plan_toy):
-    [plan] = plan_toy("+experiment=heads", "+corpora=[plain,other]", "data=other")
+    [plan] = plan_toy("+experiment=corpora", "data=other")
     assert plan.replication.is_own
     assert plan.replication.make_place(plan.group_title) is None
     assert plan.runs[0].config["data"]["name"] == "other"
@@ -111,6 +111,13 @@ def test_a_budget_multiplies_the_steps_of_the_experiment(plan_toy):
     assert low.changed == high.changed == ("size=M",)
 
 
+def test_keys_that_a_ladder_keeps_may_be_set(plan_toy):
+    low, high = plan_toy("+experiment=heads", BUDGETS, "margin=0.1", "compute_calibration=null")
+    assert {plan.experiment.margin for plan in (low, high)} == {0.1}
+    [plan] = plan_toy("+experiment=corpora", "corpora=[other]", "data=other")
+    assert plan.runs[0].config["data"]["name"] == "other"
+
+
 def test_each_budget_continues_the_run_of_the_smaller_one(plan_toy, monkeypatch):
     import toy_trainer
 
@@ -147,6 +154,10 @@ def test_each_budget_continues_the_run_of_the_smaller_one(plan_toy, monkeypatch)
         (("+experiment=heads", LADDER.replace("high:1", "high:0")), "must be at least 1"),
         (("+experiment=heads", LADDER.replace("max_steps=6", "max_steps=0")), "high of ladder steps: arm"),
         (("+experiment=heads", "+corpora=[plain,plain]"), "each once"),
+        (("+experiment=corpora", "corpora=[plain]", "data=other"), "data=other replaces it"),
+        (("+experiment=corpora", LADDER, "corpora=[plain]"), r"corpora=\[plain\]: ladder=steps replaces"),
+        (("+experiment=heads", LADDER, "margin=0.1"), "margin=0.1: ladder=steps replaces it: remove it"),
+        (("+experiment=heads", BUDGETS, "looks=[2,4]"), r"looks=\[2,4\]: ladder=steps replaces it"),
         (("+corpora=[plain]",), "only an experiment can set"),
         ((LADDER,), "only an experiment can set"),
     ],

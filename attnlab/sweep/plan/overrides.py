@@ -221,10 +221,16 @@ def apply_seeds(base: dict[str, Any], point: Sequence[str], seeds: Sequence[int]
     """Return the config with the seeds of the command line, if it names others.
 
     Analyses are then anytime-valid unless the command line sets `looks`: the schedule no longer holds.
+
+    Raises:
+        InvalidConfig: The command line has both `seed` and `seeds`.
     """
     if seeds is None or list(seeds) == base.get("seeds"):
         return base
-    looks = {} if "looks" in index_by_key(point) else {"looks": "anytime"}
+    lines = index_by_key(point)
+    if "seeds" in lines and base["seeds"] is not None:
+        raise InvalidConfig(f"{lines['seeds']}: seed= replaces it: remove one of the two", ("seeds",))
+    looks = {} if "looks" in lines else {"looks": "anytime"}
     return {**base, "seeds": list(seeds), **looks}
 
 

@@ -50,6 +50,7 @@ from attnlab.sweep.plan.validate_claims import validate_against_estimates
 from attnlab.sweep.slow_notice import notify_if_slow
 
 SINGLE_RUN_NAME = "run"  # the name of the only arm of a command without an experiment
+_REPLACED_KEYS = {"compute_calibration", "corpora", "looks", "margin", "margin_reason"}  # by a ladder
 MINI_STEPS = 100  # largest number of steps of size=mini in an experiment without values for it
 
 
@@ -314,6 +315,8 @@ def compose_experiments(
     base = {**apply_seeds(base, point.overrides, point.seeds), "name": _get_experiment_name(point)}
     first_lines = [*point.file_lines, *point.size_lines]
     replications = plan_replications(base, [*first_lines, *point.overrides], declared.get("corpora"))
+    with point.origin.locate_errors():
+        _reject_replaced_keys(point, base, replications)
     parts: dict[str, tuple[Experiment, dict[str, Arm], ArmCache]] = {}
     for replication in replications:
         with point.origin.locate_errors():
@@ -382,6 +385,8 @@ def _compose_replication(
     """Return the experiment at a replication, and its arms with their cache."""
     experiment = experiment_validation.complete_experiment({**base, **replication.keys})
     _reject_name_of_other_file(experiment.name, point.origin)
+    if replication.ladder is None:
+        _reject_unused_seeds(experiment, base.get("seeds") or [], point.origin)
     first_lines = [*point.file_lines, *point.size_lines, *replication.overrides]
     overrides = [*first_lines, *point.overrides, *replication.last_overrides]
     cache = ArmCache(base, composer, module, experiment, overrides)
@@ -579,6 +584,47 @@ def _get_experiment_name(point: ComposedPoint) -> Any:
     """Return the experiment's name as spelled in its file, where 2024_05 is no number."""
     value = point.composed.raw_config.get("name")
     return (point.origin.get_spelling(("name",)) or value) if isinstance(value, int | float) else value
+
+
+def _reject_replaced_keys(
+    point: ComposedPoint, base: Mapping[str, Any], replications: Sequence[Replication]
+) -> None:
+    """Check that no replication drops a key of the command line, or the corpora of the file.
+
+    Raises:
+        InvalidConfig: A ladder replaces a key, or an option of `data` the corpora.
+    """
+    lines = index_by_key(point.overrides)
+    data = point.composed.choices.get("data")
+    for replication in replications:
+        if ladder := replication.ladder:
+            for key in sorted(_REPLACED_KEYS & lines.keys() & replication.keys.keys()):
+                if base[key] is not None and (key != "looks" or ladder.budgets):
+                    instead = ", or set data=" if key == "corpora" else ""
+                    raise InvalidConfig(f"{lines[key]}: ladder={ladder.name} replaces it: remove it{instead}")
+        elif replication.is_own and base.get("corpora") not in (None, [data]):
+            if line := lines.get("corpora"):
+                raise InvalidConfig(f"{line}: data={data} replaces it: remove it, or set data=")
+            if "data" in index_by_key(point.file_lines):
+                raise InvalidConfig(
+                    f"corpora of {base['name']}: data={data} in overrides replaces them: remove one",
+                    ("corpora",),
+                )
+
+
+def _reject_unused_seeds(experiment: Experiment, seeds: Sequence[int], origin: ExperimentSource) -> None:
+    """Check that the interim analyses use all seeds; `looks=` alone on the command line may use fewer.
+
+    Raises:
+        InvalidConfig: They do not.
+    """
+    is_shortened = "looks" in origin.overrides and "seeds" not in origin.overrides
+    if len(seeds) > len(experiment.seeds) and not is_shortened:
+        raise InvalidConfig(
+            f"seeds of {experiment.name} lists {len(seeds)}, but the last interim analysis of "
+            f"looks={experiment.looks} needs {len(experiment.seeds)}: remove the others, or extend looks",
+            ("seeds",),
+        )
 
 
 def _reject_name_of_other_file(name: str, origin: ExperimentSource) -> None:
