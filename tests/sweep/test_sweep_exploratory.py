@@ -42,7 +42,7 @@ def test_swept_key_may_lie_in_selected_option(plan_toy):
     assert [run.config["data"] for run in plan.runs] == [{"batch_size": n, "name": "other"} for n in (4, 6)]
     [plan] = plan_toy("data=other,plain", "data.batch_size=4")
     assert [run.config["data"]["batch_size"] for run in plan.runs] == [4, 4]
-    with pytest.raises(InvalidConfig, match="would be hidden by arm width=8"):
+    with pytest.raises(InvalidConfig, match=r"model\.width is set twice"):
         plan_toy("model={width: 7}", "model.width=8,9")
 
 

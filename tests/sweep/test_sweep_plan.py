@@ -205,6 +205,10 @@ def test_every_named_seed_is_used(plan_toy, words):
         (["heads=four", "heads=one"], "heads is set twice, heads=four and heads=one: "),
         (["optim.lr=0.1", "optim.lr=0.2"], "or sweep both with optim.lr=0.1,0.2"),
         (["seed=1", "seed=2"], "seed is set twice"),
+        (
+            ["model.width=9", "model={width: 7}"],
+            "model.width is set twice, model.width=9 and model={width: 7}: remove",
+        ),
     ],
 )
 def test_key_with_two_values_fails(plan_toy, lines, message):

@@ -17,6 +17,7 @@ from hydra.core.override_parser.types import Override, Quote, QuotedString
 from omegaconf import OmegaConf
 
 from attnlab.errors import InvalidConfig
+from attnlab.store.fingerprint import flatten_config
 
 EXECUTION_GROUPS = ("paths", "sweep", "logger", "hydra")  # how a command runs, no part of the comparison
 REPORT_NEUTRAL_GROUPS = ("experiment", "corpora", "ladder", *EXECUTION_GROUPS)  # change no report
@@ -117,8 +118,8 @@ def parse_command(arguments: Sequence[str], loader: Any = None) -> Command:
 def reject_duplicate_keys(overrides: Sequence[Override], can_sweep: bool = True) -> None:
     """Check that no key has two values, of which Hydra would silently drop the first.
 
-    Keys of `EXECUTION_GROUPS` may be repeated; the last value counts, as everywhere in Hydra. `can_sweep`:
-    whether both values could be swept instead.
+    A mapping sets each key within it. Keys of `EXECUTION_GROUPS` may be repeated; the last value counts, as
+    everywhere in Hydra. `can_sweep`: whether both values could be swept instead.
 
     Raises:
         InvalidConfig: A key is set twice.
@@ -126,11 +127,14 @@ def reject_duplicate_keys(overrides: Sequence[Override], can_sweep: bool = True)
     lines: dict[str, str] = {}
     for override in overrides:
         line = str(override.input_line)
-        key = override.key_or_group
-        if lines.setdefault(key, line) != line and key.split(".")[0] not in EXECUTION_GROUPS:
-            swept = f"{key}={lines[key].partition('=')[2]},{line.partition('=')[2]}"
-            remedy = f", or sweep both with {swept}" if can_sweep else ""
-            raise InvalidConfig(f"{key} is set twice, {lines[key]} and {line}: remove one{remedy}")
+        leaves = flatten_config(override.value(), override.key_or_group)
+        for key in (override.key_or_group, *(leaf for leaf, _ in leaves)):
+            first = lines.setdefault(key, line)
+            if first != line and key.split(".")[0] not in EXECUTION_GROUPS:
+                is_same_key = first.partition("=")[0] == line.partition("=")[0]
+                swept = f", or sweep both with {first},{line.partition('=')[2]}"
+                remedy = swept if can_sweep and is_same_key else ""
+                raise InvalidConfig(f"{key} is set twice, {first} and {line}: remove one{remedy}")
 
 
 def split_common_overrides(points: Sequence[Sequence[str]]) -> tuple[list[str], dict[str, list[str]]]:
