@@ -193,7 +193,9 @@ def _read_parquet(path: Path) -> Iterator[_Row]:
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as error:
-        raise InvalidConfig(f"{path}: {' '.join(str(error).split())}") from error
+        raise InvalidConfig(
+            f"{path}: cannot be read ({' '.join(str(error).split())}): write it again"
+        ) from error
     for number, cells in enumerate(table.to_pylist(), 1):
         yield _Row(f"{path}: row {number}", cells)
 
@@ -333,7 +335,7 @@ def _read_run_directory(folder: Path, metric: str) -> ExternalRun:
         raise InvalidConfig(f"{folder}: no metric {metric}{format_suggestions(metric, result.metrics)}")
     curve = list[dict[str, Any]]()
     if (folder / "curves.parquet").is_file():
-        points = pq.read_table(folder / "curves.parquet").to_pylist()
+        points = (row.cells for row in _read_parquet(folder / "curves.parquet"))
         curve = [point for point in points if point["name"] == metric]
     steps = [point["step"] for point in curve]
     # the last evaluation of a curve may be on fewer windows than the final one

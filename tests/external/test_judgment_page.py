@@ -86,3 +86,14 @@ def test_a_folder_that_cannot_be_written_costs_the_page_alone(judge, tmp_path):
     assert (document["claim"], document["report"]) == ("SUPPORTED", None)
     assert "no report page: " in err
     assert stat.S_ISREG((tmp_path / "reports").stat().st_mode)
+
+
+def test_a_damaged_file_is_one_line(judge, tmp_path, capsys):
+    folder = tmp_path / Path(judge(PAIRED, BETTER)[0]["report"]).parent
+    text = (folder / DATA_FILE).read_text("utf-8")
+    for damaged in (text[:-9], "[]", text.replace('"exploratory"', '"x"')):
+        (folder / DATA_FILE).write_text(damaged, "utf-8")
+        assert main(["report", str(folder)]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"attnlab: {folder / DATA_FILE}: cannot be rendered (")
+        assert error.endswith("); run its command again\n")

@@ -144,6 +144,9 @@ def test_run_directories(tmp_path):
     ]  # fmt: skip
     with pytest.raises(InvalidConfig, match=r"no metric val/los \(nearest: val/loss\)"):
         read_runs(tmp_path, "val/los")
+    (tmp_path / "a" / "curves.parquet").write_text("PAR")
+    with pytest.raises(InvalidConfig, match=r"a/curves.parquet: cannot be read \(.+\): write it again$"):
+        read_runs(tmp_path, "val/loss")
 
 
 def test_reductions(write):

@@ -38,12 +38,14 @@ def main(options: argparse.Namespace) -> int:
         return 0
     from attnlab.report.ladder_schema import LADDER_FILE
     from attnlab.report.pages.index import find_report_sources
+    from attnlab.report.pages.report_files import name_edited_report, render_report
 
     folder = Path(options.folder)
     if (folder / "judgment.json").is_file():
         from attnlab.external.judgment_page import render_judgment
 
-        page = render_judgment(folder)
+        with name_edited_report(folder / "judgment.json"):
+            page = render_judgment(folder)
         print(_format_json({"report": str(page)}) if options.json else escape_unprintable(str(page)))
         return 0
     if (
@@ -52,7 +54,6 @@ def main(options: argparse.Namespace) -> int:
         and find_report_sources(folder)
     ):
         return _render_folder(folder, as_json=options.json)
-    from attnlab.report.pages.report_files import name_edited_report, render_report
     from attnlab.report.replications.ladder_page import render_ladder
 
     is_ladder = (folder / LADDER_FILE).is_file()

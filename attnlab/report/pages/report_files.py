@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from jinja2 import UndefinedError
 
 from attnlab.report.charts import comparison_figures
 from attnlab.report.charts.chart_renderer import render_charts
@@ -117,7 +118,7 @@ def name_edited_report(source: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, UndefinedError) as error:
         named = {str(source), str(source.parent)} - {"."}
         if isinstance(error, ValueError) and any(name in str(error) for name in named):  # of a file's reader
             raise
