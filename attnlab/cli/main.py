@@ -39,11 +39,10 @@ started), 130 or 143 interrupted."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status."""
     line = [expand_home(word) for word in (sys.argv[1:] if arguments is None else arguments)]
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(
-            0, os.getcwd()
-        )  # user modules are importable from the installed script, as with `python -m`
     try:
+        folder = _get_working_directory()
+        if not {"", folder} & {*sys.path}:
+            sys.path.insert(0, folder)  # the installed script too imports user modules, as `python -m` does
         _reject_warnings_as_errors()
         status = _dispatch_line(line)
         sys.stdout.flush()  # while errors can still be reported
@@ -88,6 +87,18 @@ def _reject_warnings_as_errors() -> None:
             "PYTHONWARNINGS=error (or -W error) makes warnings of other libraries fail runs: unset it, or "
             "name a category, as in error::DeprecationWarning"
         )
+
+
+def _get_working_directory() -> str:
+    """Return the working directory.
+
+    Raises:
+        InvalidConfig: it was deleted.
+    """
+    try:
+        return os.getcwd()
+    except FileNotFoundError as error:
+        raise InvalidConfig("the working directory was deleted: change to an existing folder") from error
 
 
 def _reject_folder_names() -> None:

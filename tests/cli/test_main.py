@@ -327,6 +327,15 @@ def test_working_directory_that_is_not_utf8_is_one_line(run_main, tmp_path, monk
     assert run_main("--version")[0] == 0
 
 
+def test_deleted_working_directory_is_one_line(run_main, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    error = "attnlab: the working directory was deleted: change to an existing folder\n"
+    for line in (["list"], ["heads=two"], ["report", "x"]):
+        assert run_main(*line) == (2, "", error)
+
+
 def test_missing_dependency_is_one_line():
     script = "import sys; sys.modules['hydra'] = None; from attnlab.__main__ import main; "
     line = [sys.executable, "-c", script + "sys.exit(main(['heads=gqa']))"]
