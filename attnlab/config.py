@@ -1,4 +1,4 @@
-"""Location of `conf/`, paths from the home folder, groups with several options, resolvers, W&B variables.
+"""Location of `conf/`, paths from the home folder, Hydra overrides, resolvers, W&B variables.
 
 Imports nothing heavy, because `--help` and `list` import it.
 """
@@ -55,6 +55,13 @@ def _suggest_override(group: str, options: Sequence[Any]) -> str:
         if len(options) == 1
         else f"{single_option} alone, or sweep on the command line with {group}={option_list}"
     )
+
+
+def format_search_path(folder: Path) -> str:
+    """Format the override that adds a folder of config groups, whatever characters its name has."""
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    return f"hydra.searchpath=[{QuotedString(f'file://{folder.resolve()}', Quote.single).with_quotes()}]"
 
 
 def _divide(number: int, divisor: int) -> int:

@@ -42,7 +42,7 @@ def run_hydra(line: Sequence[str]) -> int:
         reject_option_lists(
             parsed_overrides, lambda group: any((folder / group).is_dir() for folder in folders)
         )
-    config_files.register_config_source(folders[1:])
+    config_files.register_config_source(folders[1:], folders[0])
     mode_flags = flags & {*_RUN_FLAGS, *_INFO_FLAGS, "hydra.mode"}
     # Hydra's parser accepts overrides only in one piece
     sys.argv = [sys.argv[0], *([] if mode_flags else ["--multirun"]), *flag_words, *override_words]

@@ -51,14 +51,15 @@ def run(*line: str) -> int:
 
 @pytest.fixture
 def user_conf(tmp_path, monkeypatch):
-    """A config folder with two user-defined heads, and their module on the path."""
-    (tmp_path / "conf" / "heads").mkdir(parents=True)
+    """A config folder with two user-defined heads, and their module on the path; its name needs quotes."""
+    folder = tmp_path / r"it's ${x} # a\b"
+    (folder / "heads").mkdir(parents=True)
     (tmp_path / "my_heads_of_check.py").write_text(MODULE)
     for name in ("sound", "tiled"):
-        path = tmp_path / "conf" / "heads" / f"{name}.yaml"
+        path = folder / "heads" / f"{name}.yaml"
         path.write_text(YAML.format(module="my_heads_of_check", name=name))
     monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path / "conf"
+    yield folder
     sys.modules.pop("my_heads_of_check", None)
 
 

@@ -250,6 +250,13 @@ def test_cfg_job_prints_the_composed_config(run_main):
     assert "n_heads: 4" in out
 
 
+def test_config_path_may_be_relative(monkeypatch, capfd):
+    monkeypatch.chdir(TOY)
+    monkeypatch.setattr(sys, "argv", ["attnlab"])
+    assert entry.main(["--cfg", "job", "--config-path", "conf", "heads=two"]) == 0
+    assert "toy_variant" in capfd.readouterr().out
+
+
 def test_plan_shows_every_run_and_trains_none(run_main, tmp_path):
     status, out, errors = run_main("plan", "+experiment=heads")
     assert status == 0, errors

@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from attnlab.cli.hydra_errors import explain_missing_option
 from attnlab.cli.hydra_runner import extract_hydra_flags, list_config_dirs, run_hydra
 from attnlab.cli.verbs.list import list_groups
-from attnlab.config import CONF
+from attnlab.config import CONF, format_search_path
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import load_report
 from attnlab.store.atomic_files import replace_atomically
@@ -84,9 +84,11 @@ def run_inline_experiment(
         file = Path(folder) / "experiment" / f"{experiment['name']}.yaml"
         file.parent.mkdir()
         file.write_text(format_experiment_yaml(experiment), encoding="utf-8")
-        searchpath = f"hydra.searchpath=['file://{folder}']"
         command = f"++sweep.command={overrides.quote_value(typed_command)}"
-        return run_hydra([*flags, searchpath, f"+experiment={experiment['name']}", *extra_overrides, command])
+        search_path = format_search_path(Path(folder))
+        return run_hydra(
+            [*flags, search_path, f"+experiment={experiment['name']}", *extra_overrides, command]
+        )
 
 
 def split_arms(words: Sequence[str]) -> tuple[list[list[str]], list[str]]:

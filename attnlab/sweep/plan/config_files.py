@@ -108,29 +108,33 @@ class _ConfigFolderPlugin(SearchPathPlugin):
     It serves the main folder and, ahead of Hydra's own source, the folders of the command line.
     """
 
+    main_folder: Path | None = None
     extra_folders: Sequence[Path] = ()
     searched_folders: Sequence[Path] = ()
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for element in search_path.get_path():
-            if element.provider == "main" and "://" not in element.path.removeprefix("file://"):
-                element.path = f"{SCHEME}://{element.path.removeprefix('file://')}"
-                _ConfigFolderPlugin.searched_folders = [
-                    Path(element.path.removeprefix(f"{SCHEME}://")),
-                    *self.extra_folders,
-                ]
+            if element.provider != "main":
+                continue
+            if self.main_folder is not None:  # Hydra looks for a relative one among the modules
+                element.path = str(self.main_folder.absolute())
+            path = element.path.removeprefix("file://")
+            if "://" not in path:
+                element.path = f"{SCHEME}://{path}"
+                _ConfigFolderPlugin.searched_folders = [Path(path), *self.extra_folders]
         for folder in self.extra_folders:
             search_path.append("command-line", f"{SCHEME}://{folder.absolute()}")
 
 
-def register_config_source(extra_folders: Iterable[Path] = ()) -> None:
+def register_config_source(extra_folders: Iterable[Path] = (), main_folder: Path | None = None) -> None:
     """Make Hydra read the configs of this process's next command through the cached source.
 
-    `extra_folders` are further folders to search.
+    `extra_folders` are further folders to search; `main_folder` replaces the one that Hydra receives.
     """
     plugins = Plugins.instance()
     for plugin in (_CachedYamlSource, _ConfigFolderPlugin):
         plugins.register(plugin)
+    _ConfigFolderPlugin.main_folder = main_folder
     _ConfigFolderPlugin.extra_folders = tuple(dict.fromkeys(extra_folders))
 
 

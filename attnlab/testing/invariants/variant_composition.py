@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from attnlab.config import CONF, describe_option_conflict, register_resolvers
+from attnlab.config import CONF, describe_option_conflict, format_search_path, register_resolvers
 from attnlab.errors import InvalidConfig
 from attnlab.testing.invariants.variant import Variant, make_variants
 
@@ -100,7 +100,7 @@ def compose_variants(overrides: Sequence[str], config_dir: str | Path | None = N
         else [override.input_line or ""]
         for override in parsed_overrides
     ]
-    search_path = [] if config_dir is None else [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"]
+    search_path = [] if config_dir is None else [format_search_path(Path(config_dir))]
     variants = []
     for combination in product(*alternatives):
         name = " ".join(combination) or "the default config"
