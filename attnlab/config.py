@@ -57,6 +57,26 @@ def _suggest_override(group: str, options: Sequence[Any]) -> str:
     )
 
 
+def describe_hidden_file(config: str, folders: Sequence[Path]) -> str | None:
+    """Describe a file that Hydra would ignore, since an earlier folder has one of the same name.
+
+    Returns None if there is none, or its content is equal.
+
+    Args:
+        config: Name of an option, as in "mask/window".
+        folders: Folders of config groups in the order in which Hydra searches them.
+    """
+    option = config.removesuffix(".yaml")
+    files = [file for folder in folders if (file := folder / f"{option}.yaml").is_file()]
+    for file in files[1:]:
+        if file.read_bytes() != files[0].read_bytes():
+            return (
+                f"{file}: {'='.join(option.rsplit('/', 1))} is in {files[0].parents[option.count('/')]} too, "
+                "which would be used: rename the file"
+            )
+    return None
+
+
 def format_search_path(folder: Path) -> str:
     """Format the override that adds a folder of config groups, whatever characters its name has."""
     from hydra.core.override_parser.types import Quote, QuotedString

@@ -1,6 +1,7 @@
 """`attnlab check`: table, exit status, and user variants in a config folder."""
 
 import re
+import shutil
 import signal
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 
 from attnlab.cli.commands import parse_verb_line
 from attnlab.cli.verbs import check
+from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
 from attnlab.testing import conformance
 from attnlab.testing.invariants import variant
@@ -99,6 +101,21 @@ def test_broken_user_heads_fail_with_the_invariant_named(user_conf, capsys):
     assert run(f"--config-dir={user_conf}", "heads=sound,tiled", "kernel=eager") == 1
     output = " ".join(capsys.readouterr().out.split())
     assert "failed heads=tiled kernel=eager: grouped_heads_equal_repeated_heads at T=" in output
+
+
+def test_option_that_attnlab_has_too_is_one_line_unless_the_files_are_equal(user_conf, capsys):
+    from attnlab.cli.main import main
+
+    line = ("check", "heads=sound", "kernel=eager", "--config-dir", str(user_conf))
+    (user_conf / "position").mkdir()
+    file = shutil.copy(CONF / "position" / "alibi.yaml", user_conf / "position")
+    assert main([*line, "position=alibi"]) == 0
+    with open(file, "a") as stream:
+        stream.write("# mine\n")
+    assert main([*line, "position=rope"]) == 0
+    assert main([*line, "position=alibi"]) == 2
+    error = f"{file}: position=alibi is in {CONF} too, which would be used: rename the file\n"
+    assert capsys.readouterr().err.endswith(f"attnlab: {error}")
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,20 @@ def test_cfg_job_prints_the_composed_config(run_main):
     assert "n_heads: 4" in out
 
 
+@pytest.mark.parametrize("override", ["heads=two", "+experiment=heads"])
+def test_hidden_option_of_a_config_folder_is_rejected_unless_it_is_equal(run_main, tmp_path, override):
+    config = override.strip("+").replace("=", "/")
+    file = tmp_path / "own" / f"{config}.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text((TOY / "conf" / f"{config}.yaml").read_text())
+    (tmp_path / "own" / "config.yaml").write_text("mine: 1\n")
+    line = ("--cfg", "job", override, "--config-dir", "own")
+    assert run_main(*line)[0] == 0
+    file.write_text(file.read_text() + "# mine\n")
+    problem = f"{override.strip('+')} is in {TOY / 'conf'} too, which would be used: rename the file"
+    assert run_main(*line) == (2, "", f"attnlab: own/{config}.yaml: {problem}\n")
+
+
 def test_config_path_may_be_relative(monkeypatch, capfd):
     monkeypatch.chdir(TOY)
     monkeypatch.setattr(sys, "argv", ["attnlab"])

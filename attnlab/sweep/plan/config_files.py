@@ -22,7 +22,7 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-from attnlab.config import describe_option_conflict, expand_home
+from attnlab.config import describe_hidden_file, describe_option_conflict, expand_home
 from attnlab.errors import InvalidConfig
 from attnlab.store import experiment_files
 from attnlab.store.atomic_files import describe_special_file
@@ -48,6 +48,10 @@ class _CachedYamlSource(ConfigSource):
                     _ConfigFolderPlugin.searched_folders, config
                 ),
             )
+        if "/" in config_path:  # config.yaml in a folder of the user's may be that of another program
+            folders = [Path(self.path), *_ConfigFolderPlugin.extra_folders]
+            if hidden := describe_hidden_file(config_path, folders):
+                raise InvalidConfig(hidden)
         header, config = self.load_file(str(file), *_get_file_version(file))
         return ConfigResult(self.provider, self.full_path(), copy.deepcopy(config), dict(header))
 

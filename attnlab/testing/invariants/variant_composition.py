@@ -17,7 +17,13 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from attnlab.config import CONF, describe_option_conflict, format_search_path, register_resolvers
+from attnlab.config import (
+    CONF,
+    describe_hidden_file,
+    describe_option_conflict,
+    format_search_path,
+    register_resolvers,
+)
 from attnlab.errors import InvalidConfig
 from attnlab.testing.invariants.variant import Variant, make_variants
 
@@ -80,7 +86,8 @@ def compose_variants(overrides: Sequence[str], config_dir: str | Path | None = N
     `heads=mha,gqa` composes two configs.
 
     Raises:
-        InvalidConfig: A key has two values, of which Hydra would drop the first.
+        InvalidConfig: A key has two values, of which Hydra would drop the first; or a selected option is also
+            in `conf/`, which Hydra would use.
         ValueError: The overrides do not compose, or mix options of a group. Hydra's own errors pass through.
     """
     register_resolvers()
@@ -100,22 +107,27 @@ def compose_variants(overrides: Sequence[str], config_dir: str | Path | None = N
         else [override.input_line or ""]
         for override in parsed_overrides
     ]
-    search_path = [] if config_dir is None else [format_search_path(Path(config_dir))]
+    folders = [CONF] if config_dir is None else [CONF, Path(config_dir)]
     variants = []
     for combination in product(*alternatives):
         name = " ".join(combination) or "the default config"
-        variants += _compose_layer_kinds([*search_path, *combination], name)
+        variants += _compose_layer_kinds(combination, name, folders)
     return variants
 
 
-def _compose_layer_kinds(overrides: Sequence[str], name: str) -> list[Variant]:
+def _compose_layer_kinds(overrides: Sequence[str], name: str, folders: Sequence[Path]) -> list[Variant]:
     """Compose one config; its variants can compose themselves again in larger sizes."""
+    lines = [*map(format_search_path, folders[1:]), *overrides]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        variants = make_variants(_resolve_layer_config(compose("config", overrides=list(overrides))), name)
+        config = compose("config", overrides=lines, return_hydra_config=True)
+    for group, option in config.hydra.runtime.choices.items():
+        if hidden := describe_hidden_file(f"{group}/{option}", folders):
+            raise InvalidConfig(hidden)
+    variants = make_variants(_resolve_layer_config(config), name)
 
     def make_larger(index: int) -> Variant | None:
         try:
-            larger_variants = _compose_layer_kinds([*overrides, *LARGER_SIZES], name)
+            larger_variants = _compose_layer_kinds([*overrides, *LARGER_SIZES], name, folders)
         except (ValueError, HydraException, OmegaConfBaseException):  # other sizes depend on these
             return None
         return _require_other_sizes(variants[index], larger_variants[index])
