@@ -74,7 +74,7 @@ def test_calibration_waits_for_baseline_learning_rate(plan_toy):
     ("arguments", "message"),
     [
         ([TRAINING_MARGIN], "has no compute calibration to convert it to nats: add compute_calibration"),
-        ([f"claims=[{CLAIM % '{training:2%}'}]"], "uses 2 % of training, but has no compute calibration"),
+        ([f"claims=[{CLAIM % '{training:2%}'}]"], "uses 2% of training compute, but has no"),
         (["compute_calibration={seeds:[200]}"], "two or more different seeds"),
         (["compute_calibration={seeds:[200,200]}"], "two or more different seeds"),
         (["compute_calibration={seeds:[200,1]}"], "shares seed 1 with the comparison"),
@@ -132,7 +132,10 @@ def test_slope_in_nats_per_doubling_converts_margins(plan_toy):
     ]
     assert plan.experiment.amount_to_nats(plan.experiment.margin, 0.9) == 0.03, "at most"
     lines = describe_calibration(plan.experiment, plan.compute_calibration, results.get)
-    assert lines[1:] == ["5 % of training, at most 0.03 nats: 0.0185 nats", "20 % of training: 0.0805 nats"]
+    assert lines[1:] == [
+        "5% of training compute, at most 0.03 nats: 0.0185 nats",
+        "20% of training compute: 0.0805 nats",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def test_comparison_waits_without_usable_slope(plan_toy, tmp_path, capsys, slope
     assert interim_status.find_required_runs(plan, tmp_path) == []
     reporting.print_compute_calibration([plan], tmp_path)
     assert (
-        "the comparison starts once it is known, because it requires 5 % of training"
+        "the comparison starts once it is known, because it requires 5% of training compute"
         in capsys.readouterr().out
     )
 
@@ -171,7 +174,7 @@ def test_comparison_waits_without_usable_slope(plan_toy, tmp_path, capsys, slope
 def test_margin_seeds_need_calibration(plan_toy):
     [plan] = plan_toy("+experiment=heads", CALIBRATION, TRAINING_MARGIN)
     assert describe_margin_seeds(plan, {}) == [
-        "5 % of training: not yet known in nats, so the required number of seeds is unknown"
+        "5% of training compute: not yet known in nats, so the required number of seeds is unknown"
     ]
     [line] = describe_margin_seeds(plan, make_calibration_results(plan, 0.24, 0.25, 0.26))[1:]
     assert line.startswith("four - two: 0 finished pairs")
@@ -198,7 +201,7 @@ def test_training_margin_is_preregistered_before_comparison(attnlab):
     report = load_report(folder / "report.json")
     margin = report.experiment.margin
     assert report.preregistration.content.nats == {"5 % of training": margin}
-    assert f"5 % of training: {margin:g} nats" in out
+    assert f"5% of training compute: {margin:g} nats" in out
     assert f", margin +{margin:g} (5% of training compute): " in out
     repeated = attnlab("+experiment=heads", CALIBRATION, TRAINING_MARGIN, claims)
     assert repeated[0] == 0

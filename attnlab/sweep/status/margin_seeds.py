@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.report.noise_schema import load_noise_reports
+from attnlab.report.number_format import format_compute_amount
 from attnlab.stats import PairedDifferences, find_seeds_for_equivalence
 from attnlab.store import disk_cache, fingerprint
 from attnlab.store.experiment_schema import resolve_resource_alias
@@ -34,7 +35,8 @@ def describe_margin_seeds(plan: Plan, records: Mapping[str, RunResult]) -> list[
         experiment.margin, compute_slope(plan.compute_calibration, records.get)
     )
     if margin is None:
-        return [f"{experiment.margin}: not yet known in nats, so the required number of seeds is unknown"]
+        amount = format_compute_amount(str(experiment.margin))
+        return [f"{amount}: not yet known in nats, so the required number of seeds is unknown"]
     values = {
         (run.arm, run.seed): value
         for run in plan.runs

@@ -6,6 +6,7 @@ comparison.
 """
 
 from attnlab.errors import InvalidConfig
+from attnlab.report.number_format import format_compute_amount
 from attnlab.store.experiment_schema import Experiment, resolve_resource_alias
 from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.plan.arms import Arm
@@ -24,9 +25,10 @@ def plan_calibration(experiment: Experiment, baseline: Arm, checker: Checker) ->
     """
     name = experiment.name
     if experiment.compute_calibration is None:
-        if words := next(iter(experiment.compute_amounts), None):
+        if text := next(iter(experiment.compute_amounts), None):
+            amount = format_compute_amount(text)
             raise InvalidConfig(
-                f"{name} uses {words}, but has no compute calibration to convert it to nats: add "
+                f"{name} uses {amount}, but has no compute calibration to convert it to nats: add "
                 "compute_calibration: {seeds: [200, 201, 202]}, or give a number",
                 ("margin",),
             )

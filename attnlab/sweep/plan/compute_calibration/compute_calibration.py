@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from attnlab.report.number_format import format_compute_amount
 from attnlab.report.schema import CalibrationResult, CalibrationRow, Slope
 from attnlab.store import disk_cache, fingerprint
 from attnlab.store.experiment_schema import Experiment
@@ -134,7 +135,9 @@ def describe_calibration(
     if compute_calibration is None:
         return []
     summary = compute_calibration.summarize(lookup)
-    amounts_by_text = experiment.compute_amounts
+    amounts_by_text = {
+        format_compute_amount(text): amount for text, amount in experiment.compute_amounts.items()
+    }
     nats_per_doubling = summary.nats_per_doubling
     if nats_per_doubling is None:
         consequence = (
