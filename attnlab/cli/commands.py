@@ -147,7 +147,7 @@ VERBS = {
     "noise": Verb(
         "attnlab.cli.verbs.noise:main",
         "measure the noise of an experiment by source, and the effects that numbers of seeds detect",
-        "+experiment=NAME [OVERRIDE ...] [--levels K]",
+        "NAME [OVERRIDE ...] [--levels K]",
         ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha 'corpora=[pydocs]' --levels 6"),
         flags.add_noise_flags,
         details="Trains the arms of the claims about the experiment's metric on a grid of K initialization "
@@ -157,7 +157,7 @@ VERBS = {
     "work": Verb(
         "attnlab.cli.verbs.work:main",
         "be one of several workers that share a sweep: train the next free run, and repeat",
-        "+experiment=NAME [OVERRIDE ...] [--for TIME] [--max-runs N] [--idle TIME]",
+        "NAME [OVERRIDE ...] [--for TIME] [--max-runs N] [--idle TIME]",
         ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha --for 2h --idle 10m"),
         flags.add_work_flags,
         details="Start and stop any number of them at any time, on any host that sees paths.runs, with the "

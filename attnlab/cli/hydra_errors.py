@@ -67,7 +67,8 @@ def _explain_syntax(line: str, message: str) -> str:
         is_open = any(value.count(pair[0]) != value.count(pair[1]) for pair in ("[]", "{}", "()"))
         problem = "a bracket is not closed" if is_open else "Hydra reads some of these characters as syntax"
         return f"{line}: {problem}: to mean the characters themselves, quote the value, as in {example}"
-    return f"{line}: not an override: write key=value ({_extract_user_lines(message)})"
+    reason = f" ({_extract_user_lines(message)})" if equals else ""
+    return f"{line}: not an override: write key=value{reason}"
 
 
 def _join_causes(error: BaseException) -> str:

@@ -18,6 +18,7 @@ _VALUE_FLAGS = (
     "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--package", "-p",
     "--experimental-rerun",
 )  # fmt: skip
+_FLAG_CHOICES = {"--cfg": ("job", "hydra", "all"), "-c": ("job", "hydra", "all")}
 HYDRA_FLAGS = (*_RUN_FLAGS, *_INFO_FLAGS, *_VALUE_FLAGS, "--help", "-h", "--version", "--resolve")
 
 
@@ -62,16 +63,23 @@ def _split_line(line: Sequence[str]) -> tuple[list[str], list[str]]:
     flags: list[str] = []
     overrides: list[str] = []
     for previous_word, word in zip(["", *line], line, strict=False):
-        is_override = not word.startswith("-") and (word[:1] == "~" or "=" in word)
-        (overrides if is_override and previous_word not in _VALUE_FLAGS else flags).append(word)
+        is_value = previous_word in _VALUE_FLAGS or (
+            previous_word in _INFO_FLAGS and word[:1] != "~" and "=" not in word
+        )
+        (flags if word.startswith("-") or is_value else overrides).append(word)
     return flags, overrides
 
 
 def _reject_unknown_flags(line: Sequence[str]) -> None:
-    """Raise InvalidConfig for an unknown flag; prefixes of long flags are valid, as in argparse.
+    """Raise InvalidConfig for an unknown flag or value; prefixes of long flags are valid, as in argparse.
 
     argparse itself would print Hydra's whole usage.
     """
+    for word, next_word in zip(line, [*line[1:], ""], strict=True):
+        flag, equals, value = word.partition("=")
+        value = value if equals else next_word
+        if value not in (choices := _FLAG_CHOICES.get(flag, (value,))):
+            raise InvalidConfig(f"{flag} {value}: must be one of {', '.join(choices)}")
     for flag in (word.partition("=")[0] for word in line if word.startswith("-") and word != "-"):
         is_prefix = flag.startswith("--") and any(known.startswith(flag) for known in HYDRA_FLAGS)
         if not is_prefix and flag not in HYDRA_FLAGS:

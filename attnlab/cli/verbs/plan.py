@@ -1,7 +1,6 @@
 """`plan`, `status` and `ladder`: preview of a command, state of its runs, all sizes of a ladder."""
 
 import argparse
-from collections.abc import Sequence
 
 from attnlab.cli.hydra_runner import extract_hydra_flags, list_config_dirs, run_hydra
 from attnlab.cli.own_options import format_own_option
@@ -27,7 +26,7 @@ def print_status(options: argparse.Namespace) -> int:
 
 def run_ladder(options: argparse.Namespace) -> int:
     """Run the experiment at all ladder sizes and return the exit status of its sweep."""
-    options.words = _expand_experiment_name(options)
+    options.words = expand_experiment_name(options)
     override_by_key = overrides.index_by_key(options.words)
     if "experiment" not in override_by_key:
         raise InvalidConfig(
@@ -45,20 +44,28 @@ def _run_with_show(view: str, options: argparse.Namespace) -> int:
             f"{verb} needs an experiment or overrides, as in python -m attnlab {verb} +experiment=NAME"
         )
     return run_hydra(
-        [*extract_hydra_flags(options), f"++sweep.show={view}", *_expand_experiment_name(options)]
+        [*extract_hydra_flags(options), f"++sweep.show={view}", *expand_experiment_name(options)]
     )
 
 
-def _expand_experiment_name(options: argparse.Namespace) -> Sequence[str]:
-    """Expand bare experiment names to +experiment=NAME."""
-    bare_words = [word for word in options.words if "=" not in word and word.isidentifier()]
-    if not bare_words:
+def expand_experiment_name(options: argparse.Namespace) -> list[str]:
+    """Return the words of a verb, with +experiment=NAME in place of a bare experiment name.
+
+    Raises:
+        InvalidConfig: A bare word is no experiment, or not the only one.
+    """
+    names = [word for word in options.words if "=" not in word and not word.startswith("~")]
+    if not names:
         return list(options.words)
     folders = list_config_dirs(extract_hydra_flags(options))
-    names = list_experiments(folders)
-    for word in bare_words:
-        if word not in names:
-            hint = format_own_option("experiment", word, folders)
-            hint = hint or f"{format_suggestions(word, names)}: see python -m attnlab list"
-            raise InvalidConfig(f"{word}: unknown experiment{hint}")
-    return [f"+experiment={word}" if word in bare_words else word for word in options.words]
+    known_names = list_experiments(folders)
+    for name in names:
+        if name not in known_names:
+            hint = format_own_option("experiment", name, folders)
+            hint = hint or f"{format_suggestions(name, known_names)}: see python -m attnlab list"
+            raise InvalidConfig(f"{name}: unknown experiment{hint}")
+    words = [f"+experiment={word}" if word in names else word for word in options.words]
+    experiments = [word for word in words if word.startswith("+experiment=")]
+    if len(experiments) > 1:
+        raise InvalidConfig(f"{' '.join(experiments)}: a command takes one experiment: remove the others")
+    return words

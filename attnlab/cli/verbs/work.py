@@ -4,6 +4,7 @@ import argparse
 import re
 
 from attnlab.cli.hydra_runner import extract_hydra_flags, run_hydra
+from attnlab.cli.verbs.plan import expand_experiment_name
 from attnlab.errors import InvalidConfig
 from attnlab.sweep.plan import overrides
 
@@ -12,7 +13,8 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def main(options: argparse.Namespace) -> int:
     """Work on the sweep within the limits, and return the exit status."""
-    keys = overrides.index_by_key(options.words)
+    words = expand_experiment_name(options)
+    keys = overrides.index_by_key(words)
     if "experiment" not in keys:
         raise InvalidConfig("work needs an experiment, as in python -m attnlab work +experiment=NAME")
     if "hydra/launcher" in keys:
@@ -25,7 +27,7 @@ def main(options: argparse.Namespace) -> int:
         "idle": parse_duration(options.idle, "--idle"),
     }
     given = ",".join(f"{key}:{'null' if value is None else value}" for key, value in limits.items())
-    return run_hydra([*extract_hydra_flags(options), f"++sweep.work={{{given}}}", *options.words])
+    return run_hydra([*extract_hydra_flags(options), f"++sweep.work={{{given}}}", *words])
 
 
 def parse_duration(text: str | None, flag: str) -> float | None:
