@@ -158,6 +158,7 @@ def test_each_budget_continues_the_run_of_the_smaller_one(plan_toy, monkeypatch)
         (("+experiment=corpora", LADDER, "corpora=[plain]"), r"corpora=\[plain\]: ladder=steps replaces"),
         (("+experiment=heads", LADDER, "margin=0.1"), "margin=0.1: ladder=steps replaces it: remove it"),
         (("+experiment=heads", BUDGETS, "looks=[2,4]"), r"looks=\[2,4\]: ladder=steps replaces it"),
+        (("+experiment=heads", "+corpora=[plain,othr]"), "corpora: data has no option othr (nearest: other"),
         (("+corpora=[plain]",), "only an experiment can set"),
         ((LADDER,), "only an experiment can set"),
     ],

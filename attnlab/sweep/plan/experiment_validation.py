@@ -16,6 +16,7 @@ from attnlab.store.experiment_schema import (
     AMOUNT_FORMS,
     AMOUNT_KEYS,
     FORMS,
+    GOAL_TITLES,
     Claim,
     ExpandedClaims,
     Experiment,
@@ -97,6 +98,7 @@ def complete_experiment(config: Mapping[str, Any]) -> Experiment:
     seeds = _validate_seeds(declared, name)
     _validate_matching(declared, name)
     _validate_leakage_arms(declared, overrides, name)
+    _validate_goal_names(declared.get("goals", []), name)
     completed = {
         **declared,
         "seeds": seeds,
@@ -192,7 +194,7 @@ def _validate_seeds(declared: Mapping[str, Any], name: str) -> list[int]:
     """Return the seeds, each once; with preregistered interim analyses, as many as the last one has."""
     seeds = declared.get("seeds")
     looks = declared.get("looks")
-    final = _count_final_seeds(looks, name) if isinstance(looks, list) else None
+    final = None if looks in (None, "anytime") else _count_final_seeds(looks, name)
     if seeds is None and final is not None:
         return list(range(final))
     if not isinstance(seeds, list) or not seeds:
@@ -207,16 +209,17 @@ def _validate_seeds(declared: Mapping[str, Any], name: str) -> list[int]:
     return all_seeds[:final]
 
 
-def _count_final_seeds(looks: Sequence[Any], name: str) -> int:
+def _count_final_seeds(looks: Any, name: str) -> int:
     """Return the number of seeds at the last interim analysis.
 
     Raises:
-        InvalidConfig: The numbers do not grow from one analysis to the next, or start below 2.
+        InvalidConfig: `looks` is no list, or its numbers do not grow, or start below 2.
     """
-    counts = [require_integer(look, "looks") for look in looks]
+    counts = [require_integer(look, "looks") for look in looks] if isinstance(looks, list) else []
     if not counts or counts[0] < 2 or any(b <= a for a, b in pairwise(counts)):
         raise InvalidConfig(
-            f"looks={looks} of {name}: give increasing numbers of seeds, at least 2, as in [4,8,12,16]",
+            f"looks={looks} of {name}: give increasing numbers of seeds, at least 2, as in [4,8,12,16], or "
+            "anytime",
             ("looks",),
         )
     return counts[-1]
@@ -420,6 +423,20 @@ def _validate_arm_lists(experiment: Experiment) -> None:
             if arm not in experiment.arm_overrides:
                 hint = format_suggestions(arm, experiment.arm_overrides)
                 raise InvalidConfig(f"{key} of {experiment.name}: unknown arm {arm}{hint}", (key, i))
+
+
+def _validate_goal_names(goals: Any, name: str) -> None:
+    """Check that goals are a list of known ones, or a mapping from them to metrics."""
+    if not isinstance(goals, list | dict):
+        raise InvalidConfig(
+            f"goals={goals} of {name}: give a list of {', '.join(GOAL_TITLES)}, or {{GOAL: METRIC}}",
+            ("goals",),
+        )
+    for i, goal in enumerate(goals):
+        if goal not in [*GOAL_TITLES]:  # a list has no hash
+            hint = format_suggestions(str(goal), GOAL_TITLES)
+            key = goal if isinstance(goals, dict) else i
+            raise InvalidConfig(f"goals of {name}: unknown goal {goal}{hint}", ("goals", key))
 
 
 def _validate_goals(experiment: Experiment) -> None:

@@ -314,8 +314,10 @@ def compose_experiments(
     declared, declared_config = _compose_declared(point, composer)
     base = {**apply_seeds(base, point.overrides, point.seeds), "name": _get_experiment_name(point)}
     first_lines = [*point.file_lines, *point.size_lines]
-    replications = plan_replications(base, [*first_lines, *point.overrides], declared.get("corpora"))
     with point.origin.locate_errors():
+        replications = plan_replications(base, [*first_lines, *point.overrides], declared.get("corpora"))
+        if isinstance(corpora := base.get("corpora"), list):
+            _reject_unknown_corpora(corpora, composer)
         _reject_replaced_keys(point, base, replications)
     parts: dict[str, tuple[Experiment, dict[str, Arm], ArmCache]] = {}
     for replication in replications:
@@ -356,6 +358,14 @@ def compose_experiments(
             rate_source=composed_by_name[replication.rate_source] if replication.rate_source else None,
         )
     return [composed_by_name[replication.name] for replication in replications]
+
+
+def _reject_unknown_corpora(corpora: Sequence[Any], composer: Composer) -> None:
+    options = composer.list_options("data")
+    for i, name in enumerate(map(str, corpora)):
+        if name.removesuffix(".yaml") not in options:
+            hint = format_suggestions(name, options)
+            raise InvalidConfig(f"corpora: data has no option {name}{hint}", ("corpora", i))
 
 
 def _compose_declared(point: ComposedPoint, composer: Composer) -> tuple[dict[str, Any], ComposedConfig]:
