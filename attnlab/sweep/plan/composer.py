@@ -43,7 +43,7 @@ _KNOWN_KEYS = {
 PRESET_GROUP = "preset"
 _WHOLE_REFERENCE = re.compile(r"\$\{([\w.]+)\}")  # a value that is exactly the value of another key
 # a relative reference, or one whose target name is itself interpolated
-_INDIRECT_REFERENCE = re.compile(r"\$\{\.|\$\{[\w.]*\$\{|\boc\.(?!env)")
+_INDIRECT_REFERENCE = re.compile(r"\$\{\.|\$\{[\w.]*\$\{|\boc\.(?!env|select:\w)")
 
 
 class ComposedConfig:
