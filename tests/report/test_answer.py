@@ -218,9 +218,14 @@ def test_arm_without_a_result_has_the_reason(tmp_path: Path) -> None:
     assert {row.arm: row.verdict for row in build_answer(report).arms}["learned"] == "NO RESULT: not measured"
 
 
-def list_verdicts(folder: Path, steps: int | None = None, **changes: Any) -> list[str]:
+CLEARLY_BETTER = World(effects={"mha": 0.0, "gqa": -0.5})
+
+
+def list_verdicts(
+    folder: Path, steps: int | None = None, world: World = CLEARLY_BETTER, **changes: Any
+) -> list[str]:
     """List the verdicts of the claims, with `changes` in every run result and so many training steps."""
-    world, runs = World(effects={"mha": 0.0, "gqa": -0.5}), []
+    runs = []
     for run in write_runs(folder, world):
         estimate = run.result.estimate
         shorter = estimate if steps is None else estimate.model_copy(update={"steps": steps})
@@ -228,6 +233,8 @@ def list_verdicts(folder: Path, steps: int | None = None, **changes: Any) -> lis
         runs.append(replace_result(run, **changes | {"estimate": shorter, "config": config}))
     report = build_report(build_context(world), runs, None, build_provenance())
     verdicts = [claim.verdict for claim in report.verdict.claims]
+    for claim in report.verdict.claims:
+        assert claim.required_seeds is None or claim.verdict == "INCONCLUSIVE", "no number of seeds helps"
     statuses = compute_claim_statuses(build_context(world), runs)
     assert [status.verdict for status in statuses] == verdicts, "`status` shows what the report will"
     return verdicts
@@ -236,6 +243,9 @@ def list_verdicts(folder: Path, steps: int | None = None, **changes: Any) -> lis
 def test_untrained_models_decide_counted_claims_only(tmp_path: Path) -> None:
     assert list_verdicts(tmp_path / "whole") == ["REFUTED", "SUPPORTED"]
     assert list_verdicts(tmp_path / "few", steps=4) == ["UNTRAINED", "SUPPORTED"]
+    unsure = World(effects={"mha": 0.0, "gqa": 0.02}, sd=0.06)
+    assert list_verdicts(tmp_path / "unsure", world=unsure) == ["INCONCLUSIVE", "SUPPORTED"]
+    assert list_verdicts(tmp_path / "both", steps=4, world=unsure) == ["UNTRAINED", "SUPPORTED"]
     guess = {"val/loss": math.log(97), "val/best_loss": math.log(97)}
     assert list_verdicts(tmp_path / "guess", metrics=guess) == ["UNTRAINED", "SUPPORTED"]
     assert list_verdicts(tmp_path / "parent", steps=4, config={"parent": "mha"}) == ["REFUTED", "SUPPORTED"]

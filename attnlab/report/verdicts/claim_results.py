@@ -177,7 +177,9 @@ def _build_claim_result(
         interval=ConfidenceInterval(low=interval[0], high=interval[1], level=CONFIDENCE_LEVEL)
         if interval
         else None,
-        required_seeds=None if reasons else _estimate_required_seeds(claim, claim_decision),
+        required_seeds=_estimate_required_seeds(claim, claim_decision)
+        if verdict == Verdict.INCONCLUSIVE
+        else None,
         threshold_sign_flip=None if reasons else _test_sign_flips(claim, claim_decision),
     )
 
