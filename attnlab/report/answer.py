@@ -340,7 +340,7 @@ def _format_corpus_differences(report: Report) -> str:
 def _find_headline_claim(report: Report) -> ClaimResult | None:
     """Find the claim that answers the question: the first one in the experiment's metric."""
     claims = report.verdict.claims
-    empirical = [claim for claim in claims if not claim.decision.exact and not claim.identity]
+    empirical = [claim for claim in claims if not claim.holds_by_construction]
     metric = report.experiment.metric
     return next(
         (claim for claim in empirical if claim.metric == metric), next(iter([*empirical, *claims]), None)

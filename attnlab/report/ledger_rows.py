@@ -172,7 +172,7 @@ def _build_row(
         folder=name,
         experiment=_format_experiment_name(experiment),
         axis=find_claim_axis(report, claim),
-        identity=bool(claim.decision.exact or claim.identity or citation.identity),
+        identity=claim.holds_by_construction,
         says=claim.says,
         comparison=f"{format_quantity(claim)}, {claim.comparison_text}: {format_threshold(claim)}",
         reason=citation.reason or NONE,

@@ -28,6 +28,7 @@ from attnlab.report.tables.config_diff import NON_DESIGN_KEYS, build_config_diff
 from attnlab.report.tables.curves import build_curves, build_position_losses
 from attnlab.report.tables.grid_section import build_grid_section
 from attnlab.report.tables.head_scores import build_heads_section
+from attnlab.report.tables.headline import format_headline
 from attnlab.report.tables.steps_to_threshold import build_threshold_tables
 from attnlab.report.tables.text.samples import build_samples
 from attnlab.report.tables.text.token_category_losses import build_token_categories
@@ -39,7 +40,6 @@ from attnlab.report.verdicts.claim_results import (
     MARGIN_OVERRIDDEN,
     build_claim_results,
     build_claim_statuses,
-    format_headline,
 )
 from attnlab.report.verdicts.effects import build_effects, list_metrics
 from attnlab.report.verdicts.environment import describe_broken_files, describe_mixed_environments
@@ -66,7 +66,7 @@ def build_report(
     report = Report(
         experiment=summarize_experiment(sweep),
         verdict=VerdictSection(
-            headline="EXPLORATORY" if context.not_preregistered else format_headline(claims),
+            headline=format_headline(claims, context.not_preregistered),
             exploratory=bool(deviations),
             not_preregistered=context.not_preregistered,
             deviations=deviations or [],

@@ -292,6 +292,11 @@ class ClaimResult(PreregisteredClaim, Sensitivity):
     required_seeds: RequiredSeeds | None
     threshold_sign_flip: ThresholdSignFlip | None
 
+    @property
+    def holds_by_construction(self) -> bool:
+        """Whether the claim is an identity (a count, an equality or a theorem): only a bug can refute it."""
+        return self.decision.exact or self.identity
+
 
 class ClaimStatus(FrozenModel):
     """Status of a claim between interim analyses, which determines the runs it needs so far.

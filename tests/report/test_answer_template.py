@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
-from synthetic import World, build_context, build_provenance, write_runs
+from synthetic import World, build_claim_result, build_context, build_provenance, write_runs
 
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
@@ -18,7 +18,7 @@ from attnlab.report.pages.summary import render_slide
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import CorporaSection, ReplicationContext, Report
 from attnlab.report.tables import filled_answer
-from attnlab.report.tables.headline import build_headline
+from attnlab.report.tables.headline import build_headline, format_headline
 from attnlab.report.tables.wording import describe_claim, find_claim_effect, format_effect
 from attnlab.store.experiment_schema import validate_answer_template
 from attnlab.sweep.plan.experiment_validation import complete_experiment
@@ -146,15 +146,42 @@ def add_corpora(report: Report, corpora: dict[str, str], own: str = "prose") -> 
     return report.model_copy(update={"replication": place, "corpora": section})
 
 
+@pytest.mark.parametrize(
+    ("tested", "counted", "headline"),
+    [
+        (["SUPPORTED"], [], "SUPPORTED"),
+        (["REFUTED"] * 2, ["SUPPORTED"], "both claims REFUTED; 1 identity holds"),
+        (["SUPPORTED"] * 3 + ["REFUTED"], ["SUPPORTED"] * 2, "3 SUPPORTED, 1 REFUTED; 2 identities hold"),
+        (["UNTRAINED"] * 3, ["SUPPORTED", "REFUTED"],
+         "all 3 claims UNTRAINED; identities: 1 supported, 1 refuted"),
+        ([], ["SUPPORTED"] * 14, "14 identities hold"),
+        ([], ["REFUTED"], "identities: 1 of 1 refuted"),
+        (["NO RESULT"], ["NO RESULT"], "NO RESULT"),
+    ],
+)  # fmt: skip
+def test_headline_counts_tested_claims_apart_from_identities(
+    tested: list[str], counted: list[str], headline: str
+) -> None:
+    claims = [build_claim_result(0.0, 0.1, verdict) for verdict in tested]
+    claims += [
+        build_claim_result(0.5, 0.5, verdict, identity=number % 2 == 1, decision={"exact": number % 2 == 0})
+        for number, verdict in enumerate(counted)
+    ]
+    assert format_headline(claims, not_preregistered=False) == headline
+    assert format_headline(claims, not_preregistered=True) == "EXPLORATORY"
+
+
 @pytest.mark.usefixtures("blank_charts")
 def test_headline_has_the_verdicts_on_every_corpus(tmp_path: Path) -> None:
     report = make_report(tmp_path / "runs")
     assert build_headline(report) == report.verdict.headline
     corpora = {"prose": "SUPPORTED", "code": "REFUTED"}
     report = add_corpora(report, corpora)
-    words = "prose: 3 of 3 supported; code: 1 supported, 2 refuted"
+    words = "prose: 2 of 2 supported; code: 2 of 2 refuted; 1 identity holds"
     assert build_headline(report) == words
-    assert build_headline(add_corpora(report, corpora, own="code")) == "code: 1 supported, 2 refuted"
+    assert (
+        build_headline(add_corpora(report, corpora, own="code")) == "code: 2 of 2 refuted; 1 identity holds"
+    )
     page = render_html(report)
     assert f"<title>gqa_vs_mha: {words} · attnlab</title>" in page
     assert words in render_markdown(report).splitlines()[0].replace("\\", "")
@@ -169,7 +196,7 @@ def test_headline_has_the_verdicts_on_every_corpus(tmp_path: Path) -> None:
 def test_many_corpora_come_before_the_arms(tmp_path: Path) -> None:
     names = ("prose", "code", "recall", "copy", "needle")
     report = add_corpora(make_report(tmp_path), dict.fromkeys(names, "SUPPORTED"))
-    assert build_headline(report) == "5 corpora: 15 of 15 supported"
+    assert build_headline(report) == "5 corpora: 10 of 10 supported; 1 identity holds"
     assert build_answer(report).sentence == (
         "Against mha over 5 corpora: gqa is worse on 5 of 5; no other difference is shown; at size debug."
     )

@@ -90,7 +90,7 @@ def test_ledger_row_shows_the_claim_of_the_report(tmp_path):
     assert first[9] == "6 of 6"
     assert third[3:7] == ["–", "–", "–", "REFUTED"]
     assert identities[0][6] == "0.5×, exact"
-    assert reports[0][2] == "all 3 claims SUPPORTED"
+    assert reports[0][2] == "both claims SUPPORTED; 1 identity holds"
     assert reports[0][4] == "`python -m attnlab +experiment=mine`"
     assert "6 claims of 2 reports, 4 hypotheses and 2 identities: 1 REFUTED, 5 SUPPORTED." in page
     assert "could refute: 1 REFUTED, 3 SUPPORTED." in page

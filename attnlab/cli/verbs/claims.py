@@ -216,8 +216,7 @@ def list_noise_proof_claims(report: Report) -> ClaimResults:
     return [
         claim
         for claim in list_decided_claims(report)
-        if claim.verdict == Verdict.SUPPORTED
-        and (claim.decision.exact or claim.identity or _excludes_no_effect(claim))
+        if claim.verdict == Verdict.SUPPORTED and (claim.holds_by_construction or _excludes_no_effect(claim))
     ]
 
 

@@ -62,7 +62,7 @@ def _build_claims(reports: Mapping[str, Report]) -> list[CorpusClaims]:
     heterogeneity: dict[str, str] = {}
     for title, report in reports.items():
         for claim in report.verdict.claims:
-            if not claim.decision.exact and not claim.identity:
+            if not claim.holds_by_construction:
                 rows_by_claim.setdefault(claim.says, []).append(_build_claim_row(title, report, claim))
     first = next(iter(reports.values()))
     for claim in first.verdict.claims:

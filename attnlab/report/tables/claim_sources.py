@@ -34,7 +34,6 @@ from attnlab.store.experiment_schema import (
 from attnlab.store.run_schema import FrozenModel
 
 CITATION_KEYS = ("source", "source_says", "other_source", "other_says")
-THRESHOLD_KEYS = ("reason", "identity")
 EXPERIMENT_KEYS = ("question", "margin_reason")
 OTHER_AXIS = "other"  # axis of arms that set no config group
 ClaimT = TypeVar("ClaimT", bound=PreregisteredClaim)
@@ -48,7 +47,6 @@ class Citation(FrozenModel):
     other_source: str | None = None
     other_says: str | None = None
     reason: str | None = None
-    identity: bool | None = None
 
 
 class SourcedClaim(PreregisteredClaim):
@@ -173,13 +171,11 @@ def build_citations(report: Report) -> list[Citation]:
 
 
 def _get_citation_fields(claim: PreregisteredClaim, claims: Sequence[SourcedClaim]) -> dict[str, Any]:
-    """Return the citation of a claim; fields about its threshold only if that is unchanged."""
+    """Return the citation of a claim; the reason of its threshold only if that is unchanged."""
     match = find_same_claim(claim, claims)
     if match is None:
         return {}
-    keys = (
-        (*CITATION_KEYS, *THRESHOLD_KEYS) if match.comparison_key == claim.comparison_key else CITATION_KEYS
-    )
+    keys = (*CITATION_KEYS, "reason") if match.comparison_key == claim.comparison_key else CITATION_KEYS
     return {key: value for key in keys if (value := getattr(match, key)) is not None}
 
 

@@ -5,7 +5,6 @@ analyses, all as numbers; `tables/wording.py` formats them.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import combinations
 
@@ -295,18 +294,3 @@ def _resolve_direction(sweep: SweepResults, claim: PreregisteredClaim) -> str | 
         return direction
     is_by_seed = find_basis(sweep, claim).is_paired_by_seed
     return None if is_by_seed and claim.metric not in sweep.censoring_budgets else "lower"
-
-
-def format_headline(results: Sequence[ClaimResult]) -> str:
-    """Format the verdicts as a headline: one verdict if all agree, else the count of each."""
-    verdicts = [claim.verdict for claim in results]
-    if all(verdict == Verdict.NO_RESULT for verdict in verdicts):
-        return str(Verdict.NO_RESULT)
-    counts = [(verdict, verdicts.count(verdict)) for verdict in Verdict if verdict in verdicts]
-    if len(counts) == 1:
-        return (
-            str(verdicts[0])
-            if len(verdicts) == 1
-            else f"{'both' if len(verdicts) == 2 else f'all {len(verdicts)}'} claims {verdicts[0]}"
-        )
-    return ", ".join(f"{count} {verdict}" for verdict, count in counts)
