@@ -200,10 +200,11 @@ def _format_decision_cell(claim: ClaimResult) -> str:
 
 
 def _format_seeds_cell(report: Report, claim: ClaimResult) -> str:
-    """Format the number of seeds behind a claim, and the number that would decide it."""
+    """Format the number of seeds behind a claim, their maximum, and the number that would decide it."""
     finished = len({run.seed for run in report.runs if run.is_done})
     used = claim.decision.n if BASES[claim.basis].has_interim_analyses else finished
-    return f"{used} of {len(report.experiment.seeds)}{_format_required_seeds(claim, report.runs)}"
+    at_most = "at most " if isinstance(report.experiment.looks, list) else ""
+    return f"{used} of {at_most}{len(report.experiment.seeds)}{_format_required_seeds(claim, report.runs)}"
 
 
 def _get_ladder_verdict(

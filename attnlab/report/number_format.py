@@ -141,8 +141,8 @@ def format_preregistration(preregistration: Preregistration, *, is_changed: bool
     )
     entry = f"entry {preregistration.hash[:16]} of declarations.jsonl"
     verb = "These changed terms were logged" if is_changed else "Preregistered"
-    finished = f"{preregistration.known_pairs or 'none'} of {preregistration.pairs}"
     return (
-        f"{verb} on {preregistration.time} ({entry}, {subject}). Of all planned pairs of runs (the two arms "
-        f"of a comparison at one seed), {finished} had finished by then."
+        f"{verb} on {preregistration.time} ({entry}, {subject}). Of at most {preregistration.pairs} pairs of "
+        "runs (the two arms of a comparison at one seed), "
+        f"{preregistration.known_pairs or 'none'} had finished by then."
     )

@@ -101,8 +101,8 @@ def test_ledger_row_counts_the_seeds_that_decided(tmp_path):
     page = ledger.render_ledger_markdown(load_ledger(tmp_path / "reference"), tmp_path / "reference")
     inconclusive, decided = parse_rows(page.partition("## Hypotheses")[2].partition("## Identities")[0])
     assert (inconclusive[6], decided[6]) == ("INCONCLUSIVE", "SUPPORTED")
-    assert inconclusive[9].startswith("6 of 6;")
-    assert decided[9] == "4 of 6", "decided at the first interim analysis, though later runs exist"
+    assert inconclusive[9].startswith("6 of at most 6;")
+    assert decided[9] == "4 of at most 6", "decided at the first interim analysis, though later runs exist"
 
 
 def test_conflicting_sources_are_shown_with_the_result(tmp_path):

@@ -345,7 +345,7 @@ def _format_budget(report: Report) -> list[str]:
         rows.append([name, *cells])
     rows.append(
         [
-            "finished seeds of planned",
+            "finished seeds of required",
             *(f"{count.finished} of {count.planned}" for count in budget.seeds),
         ]
     )
@@ -444,5 +444,5 @@ def _format_failures(report: Report) -> list[str]:
             f"- **{escape_cell(run.arm)}, seed {run.seed}** {run.status_label}"
             + (f": {escape_cell(run.message)}" if run.message else "")
         ]
-    lines += [""] if lines else ["Every planned run finished.", ""]
+    lines += [""] if lines else ["Every required run finished.", ""]
     return lines + [f"- {escape_cell(item)}" for item in (*report.failures.caveats, *report.warnings)] + [""]
