@@ -204,6 +204,18 @@ def test_runs_beyond_the_reached_analyses_are_excluded(tmp_path: Path) -> None:
     assert len([run for run in report.runs if run.arm == "gqa"]) == 4
 
 
+@pytest.mark.usefixtures("blank_charts")
+def test_adjusted_p_values_name_their_family(report):
+    page, markdown = render_html(report), render_markdown(report)
+    assert "| p of Δ = 0 (Holm over arms) |" in markdown
+    headers = [
+        f'<th scope="col" class="num">p{p} (Holm over {of})</th>'
+        for p, of in ((" of Δ = 0", "arms"), ("", "claims"))
+    ]
+    assert [page.count(header) for header in headers] == [1, 1]
+    assert "p (Holm)" not in page + markdown
+
+
 def test_interval_method_names_what_replaces_t(report):
     effects = [report.effects[0].model_copy(update={"kind": kind}) for kind in ("share", "censored", "seeds")]
     replaced = "; for proportions e-values; for steps to a threshold ranks, of the median"

@@ -117,6 +117,8 @@ def build_environment() -> Environment:
         preregistration_note=number_format.format_preregistration,
         required_seeds=wording.format_required_seeds,
         SUPPORTED_NOTE=wording.SUPPORTED_NOTE,
+        HOLM_OVER_ARMS=wording.HOLM_OVER_ARMS,
+        HOLM_OVER_CLAIMS=wording.HOLM_OVER_CLAIMS,
         margin_reason=wording.format_margin_reason,
         interval_method=wording.format_interval_method,
         EXPLORATORY_NOTE=grid_layout.EXPLORATORY_NOTE,

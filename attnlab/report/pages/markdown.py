@@ -43,6 +43,7 @@ from attnlab.report.tables.picked_rates import (
 from attnlab.report.tables.source_links import render_source_markdown
 from attnlab.report.tables.wording import (
     DELTA,
+    HOLM_OVER_ARMS,
     SUPPORTED_NOTE,
     describe_claim,
     explain_verdict,
@@ -405,7 +406,7 @@ def _format_effects(report: Report) -> list[str]:
         return ["The baseline is the only arm.", ""]
     against = f"{DELTA} to {escape_cell(report.experiment.baseline)}"
     training = ["training compute"] if report.compute_calibration else []
-    return format_table(["arm", "metric", "seeds", against, *training, "p (Holm)", "verdict"], rows)
+    return format_table(["arm", "metric", "seeds", against, *training, HOLM_OVER_ARMS, "verdict"], rows)
 
 
 def _format_speedups(report: Report) -> list[str]:

@@ -36,6 +36,8 @@ from attnlab.store.run_schema import Direction
 
 DECIDED_VERDICTS = (Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE)
 DELTA = "\N{GREEK CAPITAL LETTER DELTA}"
+HOLM_OVER_ARMS = f"p of {DELTA} = 0 (Holm over arms)"
+HOLM_OVER_CLAIMS = "p (Holm over claims)"
 DECIDING_INTERVAL = "The deciding interval"
 VERDICT_MEANINGS = {  # for readers who do not read intervals
     Verdict.SUPPORTED: f"{DECIDING_INTERVAL} lies entirely in the region where the claim holds.",
