@@ -117,6 +117,21 @@ def test_page_and_markdown_show_every_interim_analysis(report):
 
 
 @pytest.mark.usefixtures("blank_charts")
+@pytest.mark.parametrize(
+    ("looks", "reason"),
+    [(LOOKS, "allow for all interim analyses"), ("anytime", "are valid after any number of seeds")],
+)
+def test_arms_table_says_why_intervals_of_effects_are_wide(make_report, looks, reason):
+    note = f"The 95% CIs of Δ {reason}, so they are wider than those of a single analysis; the CIs of the "
+    note += "means are not widened."
+    report = make_report(looks)
+    markdown = render_markdown(report)
+    assert note in render_html(report)
+    assert markdown.index(note) < markdown.index("| arm | val/loss")
+    assert "are wider than" not in render_markdown(make_report(None))
+
+
+@pytest.mark.usefixtures("blank_charts")
 def test_fixed_design_has_no_interim_results_and_anytime_valid_has(make_report):
     report = make_report("anytime")
     assert all(

@@ -121,6 +121,7 @@ def build_environment() -> Environment:
         HOLM_OVER_CLAIMS=wording.HOLM_OVER_CLAIMS,
         margin_reason=wording.format_margin_reason,
         interval_method=wording.format_interval_method,
+        explain_wide_intervals=wording.explain_wide_intervals,
         EXPLORATORY_NOTE=grid_layout.EXPLORATORY_NOTE,
         name_grid=grid_layout.name_grid,
         name_group=claim_group_tables.name_group,

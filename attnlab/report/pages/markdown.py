@@ -47,6 +47,7 @@ from attnlab.report.tables.wording import (
     SUPPORTED_NOTE,
     describe_claim,
     explain_verdict,
+    explain_wide_intervals,
     find_claim_effect,
     format_effect,
     format_effect_level,
@@ -126,6 +127,7 @@ def render_markdown(
     lines += [line for conflict in conflicts for line in _format_conflict(conflict)]
     corpus_arms = _format_corpus_arms(report, answer.label)
     lines += corpus_arms if has_corpora_first(report) else []
+    lines += [note, ""] if (note := explain_wide_intervals(report)) else []
     header, rows = build_arms_table(report, answer)
     lines += format_table(
         [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]

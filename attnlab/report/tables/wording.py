@@ -83,6 +83,18 @@ def format_interval_method(looks: InterimSchedule | None, effects: Sequence[Effe
     return method
 
 
+def explain_wide_intervals(report: Report) -> str:
+    """Explain the width of the intervals of effects under interim analyses; empty without any."""
+    looks = report.experiment.looks
+    if not looks or all(row.low is None for row in report.effects):
+        return ""
+    reason = "are valid after any number of seeds" if looks == "anytime" else "allow for all interim analyses"
+    return (
+        f"The 95% CIs of {DELTA} {reason}, so they are wider than those of a single analysis; the CIs of the "
+        "means are not widened."
+    )
+
+
 def format_estimate(
     estimate: float | None,
     low: float | None,
