@@ -12,12 +12,18 @@ from synthetic import World, build_claim_result, build_context, build_provenance
 
 from attnlab import stats
 from attnlab.report.charts.interim_figures import build_interim_figures
+from attnlab.report.number_format import format_bounds, format_number, format_pvalue
 from attnlab.report.pages.html import render_html
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import Report
 from attnlab.report.tables import interim_analyses
-from attnlab.report.tables.wording import describe_claim, format_interval_method, format_required_seeds
+from attnlab.report.tables.wording import (
+    describe_claim,
+    format_decision,
+    format_interval_method,
+    format_required_seeds,
+)
 from attnlab.report.verdicts import claim_results
 from attnlab.report.verdicts.claim_decisions import AnalysisStep, ClaimDecision
 from attnlab.report.verdicts.evidence_bases import BASES
@@ -217,6 +223,37 @@ def test_runs_beyond_the_reached_analyses_are_excluded(tmp_path: Path) -> None:
     report = make_effects_report(tmp_path, world, required_seeds={"mha": 8, "gqa": 4})
     assert report.effects[0].n == 4
     assert len([run for run in report.runs if run.arm == "gqa"]) == 4
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_page_and_markdown_show_decisions_and_outlier_seeds(report):
+    first, *others = report.verdict.claims
+    identity = first.model_copy(update={"identity": True})
+    claims = [first.model_copy(update={"outliers": [5, 11]}), *others, identity]
+    verdict = report.verdict.model_copy(update={"claims": claims})
+    page, markdown = (
+        render(report.model_copy(update={"verdict": verdict})).replace("\\", "")
+        for render in (render_html, render_markdown)
+    )
+    decision, left_out = first.decision, first.leave_one_out
+    cells = [
+        f"{decision.n} of {first.planned}",
+        format_number(decision.estimate, 3, sign=True),
+        format_decision(first),
+    ]
+    cells += [format_pvalue(decision.p), format_pvalue(decision.p_holm)]
+    assert f"| 1. gqa vs mha, val/loss: margin +0.03 | {' | '.join(cells)} |" in markdown
+    means = format_bounds(left_out.low, left_out.high, first.digits)
+    sign_flip = f"{format_pvalue(first.sign_flip.p)} ({format_pvalue(first.sign_flip.floor)})"
+    assert f"| 1. gqa vs mha | {sign_flip} | {means} |" in markdown
+    assert "| 5, 11 |" in markdown
+    assert "6. gqa vs mha, val/loss" not in markdown, "an identity is not tested"
+    note = (
+        "Outlier seeds, which count in every number: claim 1, gqa vs mha: 5, 11 (mean with any one seed left "
+    )
+    for text in (f"{note}out: {means}).", "Sensitivity analyses; they never change a verdict."):
+        assert text in page
+        assert text in markdown
 
 
 @pytest.mark.usefixtures("blank_charts")

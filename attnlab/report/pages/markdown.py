@@ -24,7 +24,7 @@ from attnlab.report.number_format import (
     format_pvalue,
     get_layer_letter,
 )
-from attnlab.report.schema import Report, Reproduce
+from attnlab.report.schema import ClaimResult, Report, Reproduce
 from attnlab.report.tables import effective_speedup, grid_layout, interim_analyses
 from attnlab.report.tables.claim_group_tables import (
     GROUP_HEADER,
@@ -42,16 +42,24 @@ from attnlab.report.tables.picked_rates import (
 )
 from attnlab.report.tables.source_links import render_source_markdown
 from attnlab.report.tables.wording import (
+    DECISIONS_NOTE,
     DELTA,
     HOLM_OVER_ARMS,
+    HOLM_OVER_CLAIMS,
+    SENSITIVITY_HEADER,
+    SENSITIVITY_NOTE,
     SUPPORTED_NOTE,
+    build_sensitivity_rows,
     describe_claim,
+    describe_outliers,
     explain_verdict,
     explain_wide_intervals,
     find_claim_effect,
+    format_decision,
     format_effect,
     format_effect_level,
     format_required_seeds,
+    format_threshold,
     format_training,
 )
 from attnlab.report.verdicts.environment import RESULT_PACKAGES
@@ -269,6 +277,7 @@ def _format_verdict(report: Report, bibliography: str) -> list[str]:
     for number, claim in enumerate(report.verdict.claims, 1):
         if required_seeds := format_required_seeds(claim):
             lines += [f"Claim {number}: {required_seeds}", ""]
+    lines += _format_decisions(report.verdict.claims)
     for number, claim in enumerate(report.verdict.claims, 1):
         if interim_analyses.has_interim_results(claim):
             rows = [
@@ -281,6 +290,31 @@ def _format_verdict(report: Report, bibliography: str) -> list[str]:
                 "",
                 *format_table([*interim_analyses.HEADER], rows),
             ]
+    return lines
+
+
+def _format_decisions(claims: Sequence[ClaimResult]) -> list[str]:
+    """Decisions and sensitivity analyses of the tested claims; empty without any."""
+    rows = [
+        [
+            f"{number}. {escape_cell(claim.comparison_text)}, {escape_cell(claim.label)}: "
+            f"{escape_cell(format_threshold(claim))}",
+            f"{claim.decision.n}" + (f" of {claim.planned}" if claim.planned else ""),
+            format_number(claim.decision.estimate, claim.digits, sign=claim.compare == "difference"),
+            escape_cell(format_decision(claim) or NONE),
+            format_pvalue(claim.decision.p),
+            format_pvalue(claim.decision.p_holm),
+        ]
+        for number, claim in enumerate(claims, 1)
+        if not claim.holds_by_construction
+    ]
+    if not rows:
+        return []
+    header = ["claim", "seeds", "estimate", "deciding interval", "p", HOLM_OVER_CLAIMS]
+    lines = [escape_cell(DECISIONS_NOTE), "", *format_table(header, rows)]
+    if sensitivity_rows := build_sensitivity_rows(claims):
+        cells = [[escape_cell(cell) for cell in row] for row in sensitivity_rows]
+        lines += [escape_cell(SENSITIVITY_NOTE), "", *format_table([*SENSITIVITY_HEADER], cells)]
     return lines
 
 
@@ -448,4 +482,5 @@ def _format_failures(report: Report) -> list[str]:
             + (f": {escape_cell(run.message)}" if run.message else "")
         ]
     lines += [""] if lines else ["Every required run finished.", ""]
-    return lines + [f"- {escape_cell(item)}" for item in (*report.failures.caveats, *report.warnings)] + [""]
+    caveats = filter(None, (describe_outliers(report), *report.failures.caveats, *report.warnings))
+    return lines + [f"- {escape_cell(item)}" for item in caveats] + [""]
