@@ -193,7 +193,7 @@ VERBS = {
         "attnlab.cli.verbs.cost:main",
         "count the memory, FLOPs and shortest time of serving a model, from its config",
         "CONFIG [--vs ALTERNATIVE] [--length N] [--batch B] [--dtype D] [--kv-dtype D] [--device D] "
-        "[--page FILE] [--json]",
+        "[--config-dir DIR] [--page FILE] [--json]",
         (
             "config.json --length 65536 --batch 8 --kv-dtype int8 --device h100",
             'heads=mha --vs "heads=gqa" --vs "layers=local_global" --page cost.html',
@@ -223,7 +223,7 @@ VERBS = {
     "report": Verb(
         "attnlab.cli.verbs.report:main",
         "render a report, or a folder of reports with index and ledger; --diff A B compares two",
-        "FOLDER | --diff A B | --now OVERRIDE ... [--json]",
+        "FOLDER | --diff A B | --now OVERRIDE ... [--config-dir DIR] [--json]",
         ("reports/gqa_vs_mha", "--diff reports/A reports/B"),
         flags.add_report_flags,
     ),
@@ -325,7 +325,7 @@ VERBS = {
     "bench": Verb(
         "attnlab.cli.bench.bench_command:main",
         f"benchmark {', '.join(BENCH_SUBJECTS[:-1])} or {BENCH_SUBJECTS[-1]}",
-        "NAME [KEY=VALUE ...] [--json]",
+        "NAME [KEY=VALUE ...] [--config-dir DIR] [--json]",
         ("decode", "start experiment=gqa_vs_mha rounds=5 --json"),
         flags.add_bench_flags,
         (
@@ -345,9 +345,9 @@ VERBS = {
     "corpus": Verb(
         "attnlab.cli.verbs.corpus:main",
         "describe the sources of a corpus (show), or write it to one portable file (export)",
-        "show|export OVERRIDE ... [to=FILE]",
+        "show|export OVERRIDE ... [to=FILE] [--config-dir DIR]",
         ("show data=code", "export data=code to=code.gz"),
-        flags.add_word_arguments,
+        flags.add_corpus_flags,
         (
             KeyArgument(
                 "to", "output file of export; a file with other content is never overwritten", parse_text

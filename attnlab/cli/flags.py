@@ -123,6 +123,7 @@ def add_report_flags(parser: VerbParser) -> None:
         metavar="OVERRIDE",
         help="report on the finished runs of a command that is still training",
     )
+    add_config_dir_flag(parser)
     _add_json_flag(parser)
 
 
@@ -134,6 +135,7 @@ def add_claims_flags(parser: VerbParser) -> None:
 
 def add_bench_flags(parser: VerbParser) -> None:
     add_word_arguments(parser)
+    add_config_dir_flag(parser)
     parser.add_argument("--json", action="store_true", help="print the rows with their raw samples as JSON")
 
 
@@ -156,8 +158,14 @@ def add_complete_flags(parser: VerbParser) -> None:
     parser.add_argument("--line", metavar="TEXT", help="print the completions of a partial command line")
 
 
+def add_corpus_flags(parser: VerbParser) -> None:
+    add_word_arguments(parser)
+    add_config_dir_flag(parser)
+
+
 def add_cost_flags(parser: VerbParser) -> None:
     add_word_arguments(parser)
+    add_config_dir_flag(parser)
     parser.add_argument(
         "--vs", metavar="ALTERNATIVE", action="append", default=[],
         help="another model beside CONFIG: a path, or the words that change; repeatable",

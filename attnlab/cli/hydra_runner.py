@@ -90,7 +90,7 @@ def _reject_unknown_flags(line: Sequence[str]) -> None:
 def extract_hydra_flags(options: argparse.Namespace) -> list[str]:
     """Format the flags of a verb that Hydra parses, to precede the overrides, which must be contiguous."""
     flags = ("config_dir", "config_path", "config_name")
-    values = {flag: getattr(options, flag) for flag in flags if getattr(options, flag) is not None}
+    values = {flag: value for flag in flags if (value := getattr(options, flag, None)) is not None}
     return [word for flag, value in values.items() for word in (f"--{flag.replace('_', '-')}", value)]
 
 

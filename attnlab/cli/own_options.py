@@ -4,10 +4,36 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attnlab.config import CONF
+from attnlab.errors import InvalidConfig
 
 OWN_CONF = Path("conf")
 REMEDY = f"add --config-dir {OWN_CONF}"
 MAX_NAMES = 5  # in one line
+
+
+def resolve_config_dir(folder: str | None) -> list[Path]:
+    """Return the folder of a verb's `--config-dir`, or nothing without the flag.
+
+    Raises:
+        InvalidConfig: The folder does not exist.
+    """
+    if folder is None:
+        return []
+    if not Path(folder).is_dir():
+        raise InvalidConfig(f"--config-dir {folder}: folder not found: give an existing one")
+    return [Path(folder)]
+
+
+def list_search_path(config_dir: str | None) -> list[str]:
+    """Return the override that adds the folder of `--config-dir`, or nothing without the flag.
+
+    Raises:
+        InvalidConfig: The folder does not exist.
+    """
+    from attnlab.sweep.plan.overrides import quote_value  # late import keeps `list` fast
+
+    folders = resolve_config_dir(config_dir)
+    return [f"hydra.searchpath=[{quote_value(f'file://{folder.resolve()}')}]" for folder in folders]
 
 
 def format_own_option(group: str, option: str, config_dirs: Sequence[Path]) -> str:

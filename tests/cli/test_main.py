@@ -149,6 +149,7 @@ def test_file_that_is_not_yaml_hides_no_other_from_the_list(run_main, tmp_path):
         (["ladder", "gqa_vs_mah"], "gqa_vs_mah: unknown experiment (nearest: gqa_vs_mha"),
         (["list", "--config-dir", "nowhere"], "--config-dir nowhere: folder not found: give an existing one"),
         (["report", "a", "--diff", "b", "c"], "report needs a folder"),
+        (["report", "a", "--config-dir", "conf"], "report --config-dir needs --now: add it, or remove"),
         (["report", "--diff", "a"], "report: argument --diff: expected 2 arguments"),
         (["schema", "spce"], "unknown schema spce (nearest: spec)"),
         (["compare", "heads=two"], "compare needs two or more arms"),
@@ -208,7 +209,9 @@ def own_conf(tmp_path, monkeypatch):
         (["check", "mask=banded"], "mask has no option banded", "mask/banded"),
         (["compare", "mask=causal", "mask=banded"], "mask has no option banded", "mask/banded"),
         (["judge", "mask=causal", "mask=banded"], "mask has no option banded", "mask/banded"),
+        (["cost", "mask=banded"], "mask has no option banded", "mask/banded"),
         (["+experiment=mine"], "experiment has no option mine", "experiment/mine"),
+        (["report", "--now", "+experiment=mine"], "experiment has no option mine", "experiment/mine"),
         (["status", "mine"], "mine: unknown experiment", "experiment/mine"),
     ],
 )
@@ -217,6 +220,22 @@ def test_error_names_the_flag_for_an_option_of_the_current_folder(capfd, line, p
     assert entry.main(line) == 2
     hint = f"{problem}: conf/{file}.yaml exists: add --config-dir conf\n"
     assert capfd.readouterr().err == f"attnlab: {hint}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["cost", "mask=banded"],
+        ["cost", "mask=causal", "--vs", "mask=banded"],
+        ["corpus", "show", "mask=banded"],
+        ["bench", "decode", "mask=banded"],
+        ["report", "--now", "+experiment=gqa_vs_mha", "mask=banded"],
+    ],
+)
+def test_verb_that_composes_overrides_takes_the_flag(own_conf, capfd, line):
+    (own_conf / "mask" / "banded.yaml").write_text("window: ${divide:7,2}\n")
+    assert entry.main([*line, "--config-dir", "conf"]) == 2
+    assert "7 is not divisible by 2" in capfd.readouterr().err
 
 
 def test_attnlabs_own_conf_in_the_current_folder_gives_no_hint(own_conf, monkeypatch):

@@ -23,6 +23,7 @@ from attnlab.cli.bench import BenchResult
 from attnlab.cli.bench.bench_table import format_bench
 from attnlab.cli.commands import BENCH_SUBJECTS
 from attnlab.cli.kv_args import split_words
+from attnlab.cli.own_options import list_search_path
 from attnlab.errors import InvalidConfig, describe_disk_full, escape_unprintable, format_suggestions
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -46,6 +47,7 @@ def main(options: argparse.Namespace) -> int:
 
         subject = importlib.import_module(f"attnlab.cli.bench.subjects.{names[0]}")
     reject_duplicate_keys(parse_overrides(overrides), can_sweep=False)
+    overrides = [*list_search_path(options.config_dir), *overrides]
     setup = subject.prepare(overrides, options.key_values.get("threads"))
     bench = BenchResult(names[0])
     log = partial(print, file=sys.stderr, flush=True)

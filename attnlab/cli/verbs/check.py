@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from attnlab.cli.exit_handling import is_broken_pipe
+from attnlab.cli.own_options import resolve_config_dir
 from attnlab.cli.step_progress import show_steps
 from attnlab.cli.verbs.check_module import check_target
 from attnlab.errors import InvalidConfig
@@ -35,9 +36,7 @@ def main(options: argparse.Namespace) -> int:
     for flag in ("adapter", "bidirectional", "json"):
         if getattr(options, flag):
             raise InvalidConfig(f"--{flag} needs --module MODULE:FACTORY: add it, or remove --{flag}")
-    folder = Path(options.config_dir) if options.config_dir else None
-    if folder is not None and not folder.is_dir():
-        raise InvalidConfig(f"--config-dir {folder}: folder not found: give an existing one")
+    folder = next(iter(resolve_config_dir(options.config_dir)), None)
     with _report_exits():
         return _check_variants(options, folder)
 

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from attnlab.cli.bench.bench_config import compose_run_config
 from attnlab.cli.kv_args import split_words
+from attnlab.cli.own_options import list_search_path
 from attnlab.data.corpora.corpus import Corpus, choose_validation_groups
 from attnlab.data.corpora.frozen import freeze_corpus
 from attnlab.data.text import CORPUS_LOADERS
@@ -40,7 +41,7 @@ def main(options: argparse.Namespace) -> int:
     if (destination is None) == (actions[0] == "export"):
         raise InvalidConfig("to=FILE is required by corpus export and invalid for corpus show")
     reject_duplicate_keys(parse_overrides(overrides), can_sweep=False)
-    data = compose_run_config(overrides)["data"]
+    data = compose_run_config([*list_search_path(options.config_dir), *overrides])["data"]
     load_corpus = CORPUS_LOADERS.get(locate_target(data["task"]["_target_"]))
     if load_corpus is None:
         raise InvalidConfig("the config selects no corpus: set data=pydocs, text, code, hub or frozen")

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from attnlab.cli.own_options import list_search_path
 from attnlab.errors import InvalidConfig
 from attnlab.inference_cost.count_format import format_amount, format_byte_count
 from attnlab.inference_cost.devices import DEVICES
@@ -41,7 +42,8 @@ def main(options: argparse.Namespace) -> int:
     )
     if options.page is not None:
         _require_writable_page(Path(options.page))
-    models = load_models(options.words, options.vs, serving.dtype)
+    search_path = list_search_path(options.config_dir)
+    models = load_models(options.words, options.vs, serving.dtype, search_path)
     limits = [model.max_length for model in models.values() if model.max_length is not None]
     if options.length is None and limits:
         serving = replace(serving, length=min(DEFAULT_LENGTH, min(limits) - 1))
@@ -71,8 +73,12 @@ def _require_writable_page(page: Path) -> None:
             raise InvalidConfig(f"--page {page} exists and is no page of costs: give another file")
 
 
-def load_models(words: Sequence[str], alternatives: Sequence[str], dtype: str) -> dict[str, ModelCost]:
+def load_models(
+    words: Sequence[str], alternatives: Sequence[str], dtype: str, search_path: Sequence[str] = ()
+) -> dict[str, ModelCost]:
     """The models of CONFIG and of every --vs, by their words.
+
+    `search_path` holds the override that adds a folder of config groups.
 
     Raises:
         InvalidConfig: A word is neither a path nor an override, a key has two values, or an alternative
@@ -82,7 +88,7 @@ def load_models(words: Sequence[str], alternatives: Sequence[str], dtype: str) -
         raise InvalidConfig("cost needs a config.json, a run directory or overrides, as in cost heads=gqa")
     _require_unique_keys(words)
     base = shlex.join(words)
-    models = {base: _load_model(words, dtype)}
+    models = {base: _load_model(words, dtype, search_path)}
     for alternative in alternatives:
         try:
             changes = shlex.split(alternative)
@@ -96,7 +102,7 @@ def load_models(words: Sequence[str], alternatives: Sequence[str], dtype: str) -
         if _is_path(changes):
             if not Path(changes[0]).exists():
                 raise InvalidConfig(f"--vs {alternative}: not found: give a path, or KEY=VALUE words")
-            models[alternative] = _load_model(changes, dtype)
+            models[alternative] = _load_model(changes, dtype, search_path)
             continue
         if _is_path(words):
             if _is_run(Path(words[0])):
@@ -105,7 +111,7 @@ def load_models(words: Sequence[str], alternatives: Sequence[str], dtype: str) -
                 )
             models[alternative] = load_hf_cost(Path(words[0]), changes)
         else:
-            models[alternative] = _load_model(_replace_words(words, changes), dtype)
+            models[alternative] = _load_model(_replace_words(words, changes), dtype, search_path)
         if models[alternative] == models[base]:
             raise InvalidConfig(f"--vs {alternative}: changes no cost of {base}")
     return models
@@ -136,14 +142,14 @@ def _is_run(path: Path) -> bool:
     return (path / "spec.json").is_file()
 
 
-def _load_model(words: Sequence[str], dtype: str) -> ModelCost:
+def _load_model(words: Sequence[str], dtype: str, search_path: Sequence[str]) -> ModelCost:
     if _is_path(words):
         path = Path(words[0])
         return _load_run_cost(path, dtype) if _is_run(path) else load_hf_cost(path)
     for word in words:
         if "=" not in word:
             raise InvalidConfig(f"{word}: CONFIG is one path, or KEY=VALUE words")
-    return _compose_cost(words, dtype)
+    return _compose_cost([*search_path, *words], dtype)
 
 
 def _load_run_cost(folder: Path, dtype: str) -> ModelCost:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.cli.flags import TEMPLATE_KINDS
-from attnlab.cli.own_options import format_own_options
+from attnlab.cli.own_options import format_own_options, resolve_config_dir
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig, escape_unprintable, format_suggestions
 
@@ -27,7 +27,7 @@ def main(options: argparse.Namespace) -> int:
 
     `--config-dir DIR` adds a user's own.
     """
-    folders = [*_resolve_config_dir(options.config_dir), CONF]
+    folders = [*resolve_config_dir(options.config_dir), CONF]
     experiment_files = list_experiments(folders)
     axes = list_groups(folders)
     if options.config_dir is None and (own_options := format_own_options()):
@@ -75,14 +75,6 @@ def list_groups(folders: Sequence[Path] = (CONF,)) -> dict[str, list[str]]:
             if group not in ("experiment", "tuned") and path.exists():  # skips broken links
                 names.setdefault(group, set()).add(path.stem)
     return {group: sorted(options) for group, options in sorted(names.items())}
-
-
-def _resolve_config_dir(folder: str | None) -> list[Path]:
-    if folder is None:
-        return []
-    if not Path(folder).is_dir():
-        raise InvalidConfig(f"--config-dir {folder}: folder not found: give an existing one")
-    return [Path(folder)]
 
 
 def _print_names(experiments: Mapping[str, Path], axes: Mapping[str, Sequence[str]]) -> None:

@@ -14,13 +14,15 @@ from attnlab.sweep.slow_notice import notify_if_slow
 def main(options: argparse.Namespace) -> int:
     """Render a report or a folder of reports with index and ledger, or compare two reports."""
     if options.now is not None:
-        from attnlab.cli.hydra_runner import run_hydra
+        from attnlab.cli.hydra_runner import extract_hydra_flags, run_hydra
 
         if options.folder or options.diff or options.json:
             raise InvalidConfig(
                 "report --now takes only the overrides of a command: remove the other arguments"
             )
-        return run_hydra(["++sweep.show=report", *options.now])
+        return run_hydra([*extract_hydra_flags(options), "++sweep.show=report", *options.now])
+    if options.config_dir is not None:
+        raise InvalidConfig("report --config-dir needs --now: add it, or remove --config-dir")
     if (options.folder is None) == (options.diff is None):
         raise InvalidConfig(
             "report needs a folder, as in python -m attnlab report reports/NAME, report reports, "
