@@ -1,5 +1,6 @@
 """One-line messages for Hydra's exceptions, with suggestions of similar names."""
 
+import difflib
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,9 @@ from attnlab.cli.own_options import format_own_option
 from attnlab.errors import format_suggestions
 from attnlab.store import fingerprint
 from attnlab.store.experiment_schema import Experiment
-from attnlab.sweep.plan.overrides import quote_value
+from attnlab.sweep.plan.overrides import get_root_key, quote_value
+
+SYNONYMS = {"learning_rate": "lr", "hidden_size": "dim"}  # usual names of keys that share no word with them
 
 
 def format_hydra_error(error: BaseException, config_dirs: Sequence[Path]) -> str:
@@ -40,7 +43,7 @@ def _explain_message(error: BaseException, config_dirs: Sequence[Path]) -> str:
         how = f"write +{match[1]}=..."
         if match[1] in known_keys:
             return f"{match[1]} is a key of an option that is not selected: select it, or {how}"
-        suggestions = format_suggestions(match[1], known_keys)
+        suggestions = format_key_suggestions(match[1], known_keys)
         return f"unknown key {match[1]}{suggestions or f': to add it, {how}'}"
     if match := re.search(r"Missing mandatory value: .*?full_key: (\S+)", text, re.DOTALL):
         return f"{match[1]} has no value: set {match[1]}=..."
@@ -121,6 +124,24 @@ def _explain_unselected_group(group: str, config_dirs: Sequence[Path]) -> str:
     if any(any((folder / group).glob("*.yaml")) for folder in config_dirs):
         return f"{group} has no default option: write +{group}=... to select one"
     return f"unknown group {group}{format_suggestions(group, _list_override_keys(config_dirs))}"
+
+
+def format_key_suggestions(name: str, known_keys: set[str]) -> str:
+    """Format a hint for an unknown key: those with its last part, similar ones, or those with its words."""
+    last = name.rpartition(".")[2]
+    last = SYNONYMS.get(last, last)
+    other_roots = {*Experiment.model_fields, "protocol", "measurement"}  # set by experiment files
+    leaves = {key: key.rpartition(".")[2] for key in known_keys if get_root_key(key) not in other_roots}
+    keys = sorted([key for key in leaves if leaves[key] == last], key=lambda key: (key.count("."), key))
+    if not keys and not difflib.get_close_matches(name, leaves, cutoff=0.8):
+        words = {word for word in last.split("_") if len(word) > 1}
+        scores = {
+            key: (max(map(len, common)), difflib.SequenceMatcher(None, last, leaf).ratio())
+            for key, leaf in leaves.items()
+            if (common := words & {*leaf.split("_")})
+        }
+        keys = sorted(scores, key=lambda key: (scores[key], key), reverse=True)
+    return f" (nearest: {', '.join(keys[:3])})" if keys else format_suggestions(name, known_keys)
 
 
 def _list_override_keys(config_dirs: Sequence[Path]) -> set[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attnlab import __version__
-from attnlab.cli import hydra_runner, own_options
+from attnlab.cli import hydra_errors, hydra_runner, own_options
 from attnlab.cli import main as entry
 from attnlab.cli.commands import VERBS
 from attnlab.config import CONF
@@ -57,6 +57,26 @@ def test_unreadable_line_is_one_line_that_names_the_written_key(line, message, c
     assert entry.main(line) == 2
     out, err = capfd.readouterr()
     assert (out, err.count("\n"), err.startswith(f"attnlab: {message}")) == ("", 1, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("lr", "optim.lr"),
+        ("optim.learning_rate", "optim.lr"),
+        ("steps", "trainer.max_steps, model.mixer.steps_per_token"),
+        ("n_heads", "model.n_heads, model.mixer.n_heads"),
+        ("kv_heads", "model.heads.n_kv_heads, model.n_heads, model.mixer.n_heads"),
+        ("hed", "heads"),
+    ],
+)
+def test_unknown_key_suggests_the_path_of_its_last_part(name, nearest):
+    keys = {
+        "heads", "optim.lr", "tune.lr", "optim.warmup", "protocol.steps", "measurement.steps",
+        "trainer.max_steps", "model.mixer.steps_per_token", "model.n_heads", "model.mixer.n_heads",
+        "model.heads.n_kv_heads",
+    }  # fmt: skip
+    assert hydra_errors.format_key_suggestions(name, keys) == f" (nearest: {nearest})"
 
 
 def test_help_and_list_import_nothing_heavy():
