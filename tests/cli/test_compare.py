@@ -52,6 +52,20 @@ def test_an_unknown_option_of_an_arm_is_rejected_before_anything_is_composed(tmp
     build_experiment([["heads=mha"], ["heads=gqaa"]], ["hydra.searchpath=[file://x]"])
 
 
+@pytest.mark.parametrize(
+    ("arm", "remedy"),
+    [
+        ("heads=gqa,mqa", "write heads=gqa heads=mqa"),
+        ("heads=gqa,mqa mask=full", "write 'heads=gqa mask=full' 'heads=mqa mask=full'"),
+        ("model.dim=range(8,24,8)", "write model.dim=8 model.dim=16"),
+    ],
+)
+def test_several_values_in_an_arm_are_rejected(arm, remedy):
+    with pytest.raises(InvalidConfig) as error:
+        build_experiment([["heads=mha"], arm.split()], [])
+    assert str(error.value) == f"{arm}: an arm has one value per key: {remedy}"
+
+
 def test_one_arm_is_rejected():
     with pytest.raises(InvalidConfig, match="two or more arms"):
         split_arms(["heads=mha"])

@@ -127,6 +127,8 @@ def build_experiment(
     """
     for words in (rest, *arms):
         overrides.reject_duplicate_keys(overrides.parse_overrides(words), can_sweep=words is rest)
+    for arm in arms:
+        _reject_swept_keys(arm)
     if "hydra.searchpath" not in overrides.index_by_key(rest):  # it may add options
         _reject_unknown_options([word for arm in arms for word in arm], config_dirs)
     names = list(arm_names) or [format_arm_name(arm) for arm in arms]
@@ -152,6 +154,19 @@ def build_experiment(
         "claims": [_build_claim(name, names[0], settings) for name in names[1:]],
     }  # fmt: skip
     return experiment, remaining
+
+
+def _reject_swept_keys(arm: Sequence[str]) -> None:
+    """Check that an arm has one value per key.
+
+    Raises:
+        InvalidConfig: It has several, as in heads=gqa,mqa.
+    """
+    points = overrides.parse_command(arm).points
+    if len(points) > 1:
+        raise InvalidConfig(
+            f"{' '.join(arm)}: an arm has one value per key: write {shlex.join(map(' '.join, points))}"
+        )
 
 
 def _reject_unknown_options(words: Sequence[str], config_dirs: Sequence[Path]) -> None:
