@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attnlab.cli.exit_handling import exit_on_interrupt, is_broken_pipe
+from attnlab.cli.parser import format_override_hint
 from attnlab.config import CONF, register_resolvers
 from attnlab.errors import InvalidConfig, describe_path_error, format_suggestions
 
@@ -80,10 +81,12 @@ def _reject_unknown_flags(line: Sequence[str]) -> None:
         value = value if equals else next_word
         if value not in (choices := _FLAG_CHOICES.get(flag, (value,))):
             raise InvalidConfig(f"{flag} {value}: must be one of {', '.join(choices)}")
-    for flag in (word.partition("=")[0] for word in line if word.startswith("-") and word != "-"):
+    for word in (word for word in line if word.startswith("-") and word != "-"):
+        flag = word.partition("=")[0]
         is_prefix = flag.startswith("--") and any(known.startswith(flag) for known in HYDRA_FLAGS)
         if not is_prefix and flag not in HYDRA_FLAGS:
-            suggestions = format_suggestions(flag, [*HYDRA_FLAGS, "--trust"])
+            suggestions = format_override_hint(line, word)
+            suggestions = suggestions or format_suggestions(flag, [*HYDRA_FLAGS, "--trust"])
             raise InvalidConfig(f"unknown flag {flag}{suggestions}: see python -m attnlab --help")
 
 

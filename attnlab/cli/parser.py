@@ -1,12 +1,14 @@
 """argparse for verbs: one-line errors, and flags at any position."""
 
 import argparse
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from attnlab import __version__
 from attnlab.cli.kv_args import KeyArgument
+from attnlab.config import CONF
 from attnlab.errors import InvalidConfig, format_suggestions
 
 PROGRAM = "python -m attnlab"
@@ -38,10 +40,29 @@ class VerbParser(argparse.ArgumentParser):
             actions = [action for action in self._actions if action.dest != "help"]
             flags = [name for action in actions for name in action.option_strings]
             suggestions = format_suggestions(unknown_words[0].partition("=")[0], flags)
+            if {"words", "config_dir"} <= {action.dest for action in actions}:  # the verb composes overrides
+                suggestions = format_override_hint(line, unknown_words[0]) or suggestions
             raise InvalidConfig(
                 f"{self.verb_name}: unknown flag {unknown_words[0]}{suggestions}: see {self.prog} --help"
             )
         return options
+
+
+def format_override_hint(line: Sequence[str], flag: str) -> str:
+    """Format `: write size=debug` for the flag `--size` of a line; empty if the config has no such key."""
+    import yaml  # late imports keep the help fast
+
+    from attnlab.cli.verbs.list import list_groups
+    from attnlab.store.experiment_schema import Experiment
+
+    roots = {*yaml.safe_load((CONF / "config.yaml").read_text("utf-8")), *list_groups(), "experiment"}
+    name, equals, value = flag.removeprefix("--").partition("=")
+    if not flag.startswith("--") or name.partition(".")[0] not in roots | {*Experiment.model_fields}:
+        return ""
+    if not equals:
+        value = next(iter(line[line.index(flag) + 1 :]), "VALUE")
+    key = f"+{name}" if name == "experiment" else name
+    return f": write {shlex.quote(f'{key}={value}')}"
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,13 @@ def run_main(monkeypatch, tmp_path, capfd):
         (["--multirn", "size=debug"], "unknown flag --multirn (nearest: --multirun"),
         (["--trus=mine", "size=debug"], "unknown flag --trus (nearest: --trust"),
         (["-z", "size=debug"], "unknown flag -z"),
+        (["--size=debug"], "unknown flag --size: write size=debug: see"),
+        (["plan", "gqa_vs_mha", "--size", "debug"], "plan: unknown flag --size: write size=debug: see"),
+        (
+            ["plan", "--experiment", "gqa_vs_mha"],
+            "plan: unknown flag --experiment: write +experiment=gqa_vs_",
+        ),
+        (["clean", "--size", "debug"], "clean: unknown flag --size (nearest: "),
         (["-config-dir=conf", "size=debug"], "unknown flag -config-dir (nearest: --config-dir"),
         (["hydra.launcher=null"], "Hydra launcher is not configured: check the overrides of hydra"),
         (["seed=range(1,nan)"], "seed=range(1,nan): give the range in finite numbers"),
