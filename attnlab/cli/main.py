@@ -7,15 +7,17 @@ Surprising: Hydra always runs in multirun mode, so that every command passes thr
 
 import importlib.util
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 from attnlab.cli import exit_handling
 from attnlab.cli.commands import VERBS, build_parsers, parse_verb_line
 from attnlab.cli.hydra_runner import explain_error, run_hydra
-from attnlab.cli.parser import VERSION
+from attnlab.cli.parser import PROGRAM, VERSION
 from attnlab.config import expand_home
 from attnlab.errors import (
     InvalidConfig,
@@ -70,10 +72,26 @@ def _dispatch_line(line: Sequence[str]) -> int:
     if line[0] in VERBS:
         return _run_verb(line[0], line[1:])
     if line[0].isidentifier():
-        raise InvalidConfig(
-            f"unknown command {line[0]}{format_suggestions(line[0], VERBS)}: see python -m attnlab --help"
-        )
+        raise InvalidConfig(f"unknown command {line[0]}{_suggest_command(line)}")
+    for previous, word in pairwise(line):
+        if word in VERBS and not previous.startswith("-"):
+            others = list(line)
+            others.remove(word)
+            raise InvalidConfig(f"the verb comes first: write {PROGRAM} {shlex.join([word, *others])}")
     return run_hydra(line)
+
+
+def _suggest_command(line: Sequence[str]) -> str:
+    """Suggest the command for a line whose first word is no verb: `run` and `train` are no verbs either."""
+    from attnlab.cli.verbs.list import list_experiments
+
+    experiments = list_experiments()
+    words = line[1:] if line[0] in ("run", "train") else line
+    if words != line or line[0] in experiments:
+        overrides = [f"+experiment={word}" if word in experiments else word for word in words]
+        return f": write {PROGRAM} {shlex.join(overrides or ['+experiment=NAME'])}"
+    nearest = format_suggestions(line[0], VERBS) or f" (available: {', '.join(VERBS)})"
+    return f"{nearest}: see {PROGRAM} --help"
 
 
 def _reject_warnings_as_errors() -> None:

@@ -158,6 +158,11 @@ def test_file_that_is_not_yaml_hides_no_other_from_the_list(run_main, tmp_path):
     ("line", "message"),
     [
         (["lst"], "unknown command lst (nearest: list, cost)"),
+        (["show", "gqa_vs_mha"], "unknown command show (available: list, plan, "),
+        (["run", "gqa_vs_mha"], "unknown command run: write python -m attnlab +experiment=gqa_vs_mha\n"),
+        (["train", "heads=two"], "unknown command train: write python -m attnlab heads=two"),
+        (["gqa_vs_mha"], "unknown command gqa_vs_mha: write python -m attnlab +experiment=gqa_vs_mha\n"),
+        (["heads=two", "plan"], "the verb comes first: write python -m attnlab plan heads=two"),
         (["status"], "status needs an experiment"),
         (["status", "heads=two", "--wach"], "status: unknown flag --wach (nearest: --watch"),
         (["plan", "heads=two", "--config-dir"], "plan: argument -cd/--config-dir: expected one argument"),
