@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from sampling import full
 
 from attnlab import testing
@@ -91,6 +92,12 @@ def test_every_kind_writes_its_files_and_prints_next_commands(folder, capsys):
     output = capsys.readouterr().out
     for name in NAMES.values():
         assert re.search(rf"^ +{name} +[A-Z]\w* .*[.?]$", output, re.MULTILINE), f"{name} with its first line"
+
+
+def test_the_claim_of_a_new_experiment_follows_its_margin(folder):
+    run_new("experiment")
+    experiment = OmegaConf.load(folder / "conf" / "experiment" / "sooner.yaml")
+    assert [claim.threshold for claim in experiment.claims] == ["-margin"]
 
 
 def test_written_files_pass_ruff(folder):
