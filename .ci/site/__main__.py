@@ -29,6 +29,7 @@ PAGES = (
 )
 RENDERED_LINKS = {
     "reference/README.md)": "reference/ledger.html)",
+    "reference/README.md#": "reference/ledger.html#",
     "/report.md)": "/report.html)",
     "tour.ipynb)": "tour.md)",
 }  # links whose targets have a rendered page on the site
