@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from attnlab.config import CONF
+from attnlab.config import CONF, format_search_path
 from attnlab.errors import InvalidConfig
 
 OWN_CONF = Path("conf")
@@ -30,10 +30,7 @@ def list_search_path(config_dir: str | None) -> list[str]:
     Raises:
         InvalidConfig: The folder does not exist.
     """
-    from attnlab.sweep.plan.overrides import quote_value  # late import keeps `list` fast
-
-    folders = resolve_config_dir(config_dir)
-    return [f"hydra.searchpath=[{quote_value(f'file://{folder.resolve()}')}]" for folder in folders]
+    return [format_search_path(folder) for folder in resolve_config_dir(config_dir)]
 
 
 def format_own_option(group: str, option: str, config_dirs: Sequence[Path]) -> str:

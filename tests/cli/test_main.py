@@ -260,7 +260,7 @@ def test_error_names_the_flag_for_an_option_of_the_current_folder(capfd, line, p
         ["cost", "mask=banded"],
         ["cost", "mask=causal", "--vs", "mask=banded"],
         ["corpus", "show", "mask=banded"],
-        ["bench", "decode", "mask=banded"],
+        ["bench", "data", "mask=banded"],
         ["report", "--now", "+experiment=gqa_vs_mha", "mask=banded"],
     ],
 )
@@ -268,6 +268,13 @@ def test_verb_that_composes_overrides_takes_the_flag(own_conf, capfd, line):
     (own_conf / "mask" / "banded.yaml").write_text("window: ${divide:7,2}\n")
     assert entry.main([*line, "--config-dir", "conf"]) == 2
     assert "7 is not divisible by 2" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("own_conf")
+@pytest.mark.parametrize("verb", [["cost"], ["corpus", "show"], ["bench", "decode"]])
+def test_verb_rejects_an_option_that_attnlabs_would_hide(capfd, verb):
+    assert entry.main([*verb, "heads=gqa", "--config-dir", "conf"]) == 2
+    assert "heads=gqa is in" in capfd.readouterr().err
 
 
 def test_attnlabs_own_conf_in_the_current_folder_gives_no_hint(own_conf, monkeypatch):
