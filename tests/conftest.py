@@ -20,7 +20,9 @@ from attnlab.store.run_schema import RunConfig, Use
 os.environ.pop("WANDB_MODE", None)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-SITE_REPORTS = ("gqa_vs_mha", "smoke", "gqa_vs_mha@two_cores")  # of the sampled tests
+SITE_REPORTS = (  # of the sampled tests; the ledger lists the results that differ in two of them
+    "gqa_vs_mha", "gqa_vs_mha@code", "gqa_vs_mha@two_cores", "gqa_vs_mha@two_cores.S", "smoke",
+)  # fmt: skip
 TEXT = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.\n" * 40
 
 

@@ -41,7 +41,14 @@ class TerminalCommand:
             environment.pop(name, None)
         line = [sys.executable, "-m", "attnlab", "--config-path", str(TOY / "conf"), *arguments]
         self.process = subprocess.Popen(
-            line, cwd=attnlab.folder, env=environment, stdin=child_end, stdout=child_end, stderr=child_end
+            line,
+            cwd=attnlab.folder,
+            env=environment,
+            stdin=child_end,
+            stdout=child_end,
+            stderr=child_end,
+            # a shell that starts pytest in the background makes it and all its children ignore Ctrl-C
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(child_end)
         self.output = b""
