@@ -107,21 +107,20 @@ class Command:
         path = [TOY, TOY / "pictures", REPOSITORY]
         self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **settings: Any) -> subprocess.Popen[str]:
+        """Start a command; `settings` are arguments of Popen."""
         verb = [word for word in arguments[:1] if word.isidentifier()]
         conf = ["--config-path", str(TOY / "conf")]
         line = [sys.executable, "-m", "attnlab", *verb, *conf, *arguments[len(verb) :]]
-        pipe = subprocess.PIPE
+        defaults = {"env": self.environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(
             line,
             cwd=self.folder,
-            env=self.environment,
-            stdout=pipe,
-            stderr=pipe,
             text=True,
             start_new_session=True,
             # a shell that starts pytest in the background makes it and all its children ignore Ctrl-C
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            **(defaults | settings),
         )
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import struct
-import subprocess
 import sys
 import termios
 import threading
@@ -39,16 +38,8 @@ class TerminalCommand:
         environment = attnlab.environment | {"TERM": "xterm-256color"}
         for name in ("COLUMNS", "LINES", "NO_COLOR"):
             environment.pop(name, None)
-        line = [sys.executable, "-m", "attnlab", "--config-path", str(TOY / "conf"), *arguments]
-        self.process = subprocess.Popen(
-            line,
-            cwd=attnlab.folder,
-            env=environment,
-            stdin=child_end,
-            stdout=child_end,
-            stderr=child_end,
-            # a shell that starts pytest in the background makes it and all its children ignore Ctrl-C
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        self.process = attnlab.start(
+            *arguments, env=environment, stdin=child_end, stdout=child_end, stderr=child_end
         )
         os.close(child_end)
         self.output = b""

@@ -9,13 +9,12 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf, open_dict
 
 from attnlab.cli.bench import BenchResult
-from attnlab.config import CONF, describe_hidden_file, register_resolvers
-from attnlab.errors import InvalidConfig
+from attnlab.config import CONF, register_resolvers
 from attnlab.measure.roofline import Roofline, measure_roofline
 from attnlab.model.build import get_device_kind, select_device
 from attnlab.store import config_groups
 from attnlab.sweep.plan.config_files import list_config_folders
-from attnlab.testing.invariants.variant_composition import validate_choices
+from attnlab.testing.invariants.variant_composition import reject_hidden_options, validate_choices
 
 SHAPE_KEYS = ("model.dim", "model.n_layers", "model.n_heads", "model.ffn_width", "data.length")
 
@@ -50,10 +49,8 @@ def compose_run_config(overrides: Sequence[str]) -> dict[str, Any]:
     validate_choices(overrides)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         composed = compose("config", overrides=list(overrides), return_hydra_config=True)
-    folders = list_config_folders(composed.hydra.runtime.config_sources)
-    for group, option in composed.hydra.runtime.choices.items():
-        if hidden := describe_hidden_file(f"{group}/{option}", folders):
-            raise InvalidConfig(hidden)
+    runtime = composed.hydra.runtime
+    reject_hidden_options(runtime.choices, list_config_folders(runtime.config_sources))
     with open_dict(composed):
         del composed["hydra"]
     config: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)

@@ -120,9 +120,7 @@ def _compose_layer_kinds(overrides: Sequence[str], name: str, folders: Sequence[
     lines = [*map(format_search_path, folders[1:]), *overrides]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", overrides=lines, return_hydra_config=True)
-    for group, option in config.hydra.runtime.choices.items():
-        if hidden := describe_hidden_file(f"{group}/{option}", folders):
-            raise InvalidConfig(hidden)
+    reject_hidden_options(config.hydra.runtime.choices, folders)
     variants = make_variants(_resolve_layer_config(config), name)
 
     def make_larger(index: int) -> Variant | None:
@@ -145,6 +143,17 @@ def _require_other_sizes(variant: Variant, larger: Variant) -> Variant | None:
     except ValueError:
         return None
     return larger if larger.dim > variant.dim else None
+
+
+def reject_hidden_options(choices: Mapping[str, Any], folders: Sequence[Path]) -> None:
+    """Check that no later folder has another file for a selected option: Hydra uses that of the first.
+
+    Raises:
+        InvalidConfig: A folder has.
+    """
+    for group, option in choices.items():
+        if hidden := describe_hidden_file(f"{group}/{option}", folders):
+            raise InvalidConfig(hidden)
 
 
 def validate_choices(overrides: Sequence[str], config_dir: str | Path | None = None) -> None:
