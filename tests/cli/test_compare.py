@@ -66,6 +66,13 @@ def test_several_values_in_an_arm_are_rejected(arm, remedy):
     assert str(error.value) == f"{arm}: an arm has one value per key: {remedy}"
 
 
+@pytest.mark.parametrize("setting", ["margin=0.03", "margin={training:3%}", "corpora=[pydocs]"])
+def test_settings_that_a_ladder_would_replace_are_left_for_planning_to_reject(setting):
+    arms = [["heads=mha"], ["heads=gqa"]]
+    assert build_experiment(arms, ["ladder=two_cores", setting])[1] == [setting]
+    assert build_experiment(arms, [setting])[1] == []
+
+
 def test_one_arm_is_rejected():
     with pytest.raises(InvalidConfig, match="two or more arms"):
         split_arms(["heads=mha"])

@@ -17,6 +17,7 @@ from transformers import (
 
 from attnlab.cli.main import main
 from attnlab.cli.verbs.cost import load_models
+from attnlab.errors import InvalidConfig
 from attnlab.inference_cost.devices import DEVICES
 from attnlab.inference_cost.hf_config import load_hf_cost
 from attnlab.inference_cost.serving_cost import Serving, compute_serving_cost
@@ -291,3 +292,9 @@ def test_a_config_json_is_read_without_torch(tmp_path):
     assert (
         subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
     )
+
+
+def test_a_folder_of_options_has_no_use_beside_a_path(tmp_path):
+    config = write_config(tmp_path)
+    with pytest.raises(InvalidConfig, match=r"^--config-dir has no effect on .*config\.json"):
+        load_models([str(config)], [], "bf16", ["hydra.searchpath=[file:///x]"])

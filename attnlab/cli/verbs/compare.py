@@ -28,6 +28,7 @@ from attnlab.store.config_groups import TopLevelGroup
 from attnlab.store.experiment_schema import Experiment
 from attnlab.store.fingerprint import compute_digest
 from attnlab.sweep.plan import overrides
+from attnlab.sweep.plan.plan import KEYS_OF_LADDERS
 
 USAGE = (
     'compare needs two or more arms, as in python -m attnlab compare "heads=mha" "heads=gqa position=rope"'
@@ -185,7 +186,11 @@ def _reject_unknown_options(words: Sequence[str], config_dirs: Sequence[Path]) -
 
 
 def _extract_settings(words: Sequence[str]) -> tuple[dict[str, Any], list[str], list[str]]:
-    """Split the words into settings of the experiment, overrides of all arms, and words for the command."""
+    """Split the words into settings of the experiment, overrides of all arms, and words for the command.
+
+    Settings that a ladder would replace are words for the command too, so that planning rejects them.
+    """
+    has_ladder = "ladder" in overrides.index_by_key(words)
     settings: dict[str, Any] = {}
     common_overrides = list[str]()
     remaining = list[str]()
@@ -198,6 +203,8 @@ def _extract_settings(words: Sequence[str]) -> tuple[dict[str, Any], list[str], 
             remaining.append(line)
         elif key in SETTING_KEYS:
             settings[key] = override.value()
+            if has_ladder and key in KEYS_OF_LADDERS:
+                remaining.append(line)
         elif key in Experiment.model_fields and key not in ("size", "ladder"):
             remaining.append(line)
         else:

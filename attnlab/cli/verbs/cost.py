@@ -81,11 +81,13 @@ def load_models(
     `search_path` holds the override that adds a folder of config groups.
 
     Raises:
-        InvalidConfig: A word is neither a path nor an override, a key has two values, or an alternative
-            changes nothing.
+        InvalidConfig: A word is neither a path nor an override, a key has two values, an alternative
+            changes nothing, or `search_path` is given for a path.
     """
     if not words:
         raise InvalidConfig("cost needs a config.json, a run directory or overrides, as in cost heads=gqa")
+    if search_path and _is_path(words):
+        raise InvalidConfig(f"--config-dir has no effect on {words[0]}, which selects no options: remove it")
     _require_unique_keys(words)
     base = shlex.join(words)
     models = {base: _load_model(words, dtype, search_path)}

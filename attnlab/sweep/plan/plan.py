@@ -50,7 +50,8 @@ from attnlab.sweep.plan.validate_claims import validate_against_estimates
 from attnlab.sweep.slow_notice import notify_if_slow
 
 SINGLE_RUN_NAME = "run"  # the name of the only arm of a command without an experiment
-_REPLACED_KEYS = {"compute_calibration", "corpora", "looks", "margin", "margin_reason"}  # by a ladder
+# settings of an experiment that a ladder replaces
+KEYS_OF_LADDERS = {"compute_calibration", "corpora", "looks", "margin", "margin_reason"}
 MINI_STEPS = 100  # largest number of steps of size=mini in an experiment without values for it
 
 
@@ -608,7 +609,7 @@ def _reject_replaced_keys(
     data = point.composed.choices.get("data")
     for replication in replications:
         if ladder := replication.ladder:
-            for key in sorted(_REPLACED_KEYS & lines.keys() & replication.keys.keys()):
+            for key in sorted(KEYS_OF_LADDERS & lines.keys() & replication.keys.keys()):
                 if base[key] is not None and (key != "looks" or ladder.budgets):
                     instead = ", or set data=" if key == "corpora" else ""
                     raise InvalidConfig(f"{lines[key]}: ladder={ladder.name} replaces it: remove it{instead}")
