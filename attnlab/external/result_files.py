@@ -21,7 +21,6 @@ from pyarrow import parquet as pq
 
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.store import run_directories
-from attnlab.store.run_schema import LOST_STATUSES
 
 Status = Literal["done", "diverged", "missing"]
 STEP_COLUMNS = (
@@ -329,7 +328,7 @@ def _read_run_directory(folder: Path, metric: str) -> ExternalRun:
         raise InvalidConfig(f"{folder}: {run_directories.describe_result_fault(folder)}")
     seed, started = None if result.seed is None else str(result.seed), _parse_time(result.started)
     if not result.is_done:
-        status: Status = "missing" if result.status in LOST_STATUSES else "diverged"
+        status: Status = "diverged" if result.status == "diverged" else "missing"
         return ExternalRun(str(folder), None, seed, status, (), (), started)
     if metric not in result.metrics:
         raise InvalidConfig(f"{folder}: no metric {metric}{format_suggestions(metric, result.metrics)}")

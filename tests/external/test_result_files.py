@@ -134,6 +134,7 @@ def test_run_directories(tmp_path):
         "a": {"status": "done", "metrics": loss},
         "b": {"status": "diverged", "failure": crash},
         "c": {"status": "killed", "failure": crash},
+        "d": {"status": "crashed", "failure": crash},
     }.items():
         (tmp_path / id).mkdir()
         seed = ord(id)
@@ -141,6 +142,7 @@ def test_run_directories(tmp_path):
     runs = read_runs(tmp_path, "val/loss")
     assert [(run.seed, run.status, run.values) for run in runs] == [
         ("97", "done", (2.0,)), ("98", "diverged", ()), ("99", "missing", ()),
+        ("100", "missing", ()),
     ]  # fmt: skip
     with pytest.raises(InvalidConfig, match=r"no metric val/los \(nearest: val/loss\)"):
         read_runs(tmp_path, "val/los")
