@@ -295,12 +295,13 @@ def format_page(losses: dict[int, FloatArray], noise: NoiseReport | None) -> str
          f"{FLAGSHIP_SEEDS / best:.1f} in cost", f"{FLAGSHIP_MINUTES / best:.1f}"],
     ]  # fmt: skip
     conclusion = (
-        f"Double sampling reaches {REQUIRED_GAIN} for its best covariate. That covariate was selected on "
-        "these seeds, and the interval of its gain includes 1, so attnlab adopts none before a test on other "
-        "seeds: a verdict still rests on the plain paired difference."
+        f"A gain of {REQUIRED_GAIN} would be worth adopting, and double sampling exceeds it for its best "
+        "covariate. That covariate was selected on these seeds, and the interval of its gain includes 1, so "
+        "attnlab adopts none before a test on other seeds: a verdict still rests on the plain paired "
+        "difference."
         if adopted
-        else f"No estimator of the same effect reaches {REQUIRED_GAIN} at {FLAGSHIP_SEEDS} seeds, so attnlab "
-        "adopts none: a verdict still rests on the plain paired difference."
+        else f"A gain of {REQUIRED_GAIN} would be worth adopting. No estimator of the same effect reaches it "
+        f"at {FLAGSHIP_SEEDS} seeds: a verdict still rests on the plain paired difference."
     )
     blocks = [
         "# Noise and seeds per verdict",
@@ -308,9 +309,9 @@ def format_page(losses: dict[int, FloatArray], noise: NoiseReport | None) -> str
         "metric by source: initialization, data order, the rest, and the sample of validation windows. It "
         "also lists the smallest effects that numbers of seeds detect. `plan` uses the result until two "
         "pairs have finished.",
-        f"This page shows whether gqa_vs_mha could decide with fewer seeds. Its data are {n_seeds} of the "
-        f"{len(RESERVED_SEEDS)} seeds from {RESERVED_SEEDS[0]} to {RESERVED_SEEDS[-1]}, in three arms, at "
-        "size S on the first corpus. These seeds are reserved: no experiment may use them. "
+        f"This page shows whether gqa_vs_mha could decide with fewer seeds. Its data are seeds "
+        f"{RESERVED_SEEDS[0]} to {RESERVED_SEEDS[-1]} ({n_seeds} of {len(RESERVED_SEEDS)} finished), in "
+        "three arms, at size S on the first corpus. These seeds are reserved: no experiment may use them. "
         "`.ci/calibration/seed_noise.py` names the commands that reproduce the page.",
         "## Result",
         format_table(["estimator", "gain", "bias", "seeds", "minutes"], verdicts),

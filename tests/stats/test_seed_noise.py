@@ -79,6 +79,6 @@ def test_the_page_is_written_from_any_number_of_seeds(monkeypatch):
     rng = np.random.default_rng(5)
     losses = {step: rng.normal(1.7, 0.02, size=(3, 16)) for step in STEPS}
     page = seed_noise.format_page(losses, None)
-    assert "Its data are 16 of the 64 seeds from 7000 to 7063" in page
-    assert "attnlab adopts none" in page
+    assert "Its data are seeds 7000 to 7063 (16 of 64 finished)" in page
+    assert "No estimator of the same effect reaches it" in page
     assert "-0.0" not in page, "a minus sign, as in all tables"
