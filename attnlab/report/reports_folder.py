@@ -11,6 +11,7 @@ import attnlab
 from attnlab.config import CONF
 from attnlab.report import ledger
 from attnlab.report.ladder_schema import LADDER_FILE
+from attnlab.report.outdated import describe_outdated
 from attnlab.report.pages.index import find_report_sources
 from attnlab.report.pages.report_files import (
     load_conflicts,
@@ -33,8 +34,9 @@ DIGESTS_FILE = ".rendered.json"  # report folder -> digest of its page's sources
 def render_folder(folder: Path) -> Iterator[tuple[int, int, str, str]]:
     """Render every report and ladder below a folder, then its index and ledger.
 
-    A page whose sources (the report, its attention maps, its conflicts with other reports, the experiment
-    files, attnlab's code) have not changed since it was rendered is unchanged.
+    A page whose sources (the report, its attention maps, its conflicts with other reports, its row in the
+    list of outdated ones, the experiment files, attnlab's code) have not changed since it was rendered is
+    unchanged.
 
     Yields:
         The number of pages done and of all pages, the folder of the last one, and a message about it: empty
@@ -49,7 +51,10 @@ def render_folder(folder: Path) -> Iterator[tuple[int, int, str, str]]:
     rendered_digests = read_json_object(cache)
     conflicts = load_conflicts(folder)
     digests = {
-        source: _digest_sources(source, f"{code} {conflicts.get(source.parent.name)}") for source in sources
+        source: _digest_sources(
+            source, f"{code} {conflicts.get(source.parent.name)} {describe_outdated(source.parent)}"
+        )
+        for source in sources
     }
     outdated = [
         source

@@ -14,6 +14,7 @@ from worlds import SyntheticReports
 from attnlab.cli.main import main
 from attnlab.report import ledger, reports_folder
 from attnlab.report.ledger_rows import load_ledger
+from attnlab.report.outdated import OUTDATED_PAGE
 from attnlab.report.schema import REPORT_VERSION, load_report
 from attnlab.report.tables import map_archive
 
@@ -141,12 +142,18 @@ def test_only_pages_with_changed_sources_are_rendered_again(folder: Path) -> Non
     assert b"gqa is no worse than mha" in reworded["single/report.html"][1]
     assert b"gqa is no worse than mha" in read_sibling_files(folder)["index.html"]
 
+    (folder / OUTDATED_PAGE).write_text("| [single](single/report.md) | `1a2b` | schedule |\n")
+    assert main(["report", str(folder)]) == 0
+    outdated = read_versions(folder)
+    assert list_rendered_reports(reworded, outdated) == {"single"}
+    assert b"alter these numbers (schedule)" in outdated["single/report.html"][1]
+
     (folder / "nothing" / "report.html").unlink()
     (folder / "single" / "attention.npz").unlink()
     assert main(["report", str(folder)]) == 0
     last = read_versions(folder)
-    assert list_rendered_reports(reworded, last) == {"nothing", "single"}
-    assert EXPLORER in reworded["single/report.html"][1]
+    assert list_rendered_reports(outdated, last) == {"nothing", "single"}
+    assert EXPLORER in outdated["single/report.html"][1]
     assert EXPLORER not in last["single/report.html"][1]
 
 
