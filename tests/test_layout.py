@@ -106,6 +106,7 @@ def test_files_named_in_a_document_exist(doc):
     generated_files = {
         "banded.py",
         "my_attention.py",
+        "conf/experiment/mine.yaml",
         "conf/mask/banded.yaml",
         "report.md",
         "summary.png",
