@@ -39,7 +39,10 @@ def _explain_message(error: BaseException, config_dirs: Sequence[Path]) -> str:
     if match := re.search(r"Could not override '([^']+)'", text):
         known_keys = _list_override_keys(config_dirs)
         if match[1] in Experiment.model_fields:
-            return f"{match[1]} is a key of experiments: add +experiment=NAME"
+            return (
+                f"{match[1]} is a key of experiments: add +experiment=NAME, or write +{match[1]}=... if the "
+                "experiment does not set it"
+            )
         how = f"write +{match[1]}=..."
         if match[1] in known_keys:
             return f"{match[1]} is a key of an option that is not selected: select it, or {how}"
