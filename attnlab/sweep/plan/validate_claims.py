@@ -138,10 +138,13 @@ def _suggest_metrics(estimates: Sequence[RunEstimate], metric: str) -> str:
     names = {
         name for name in names if not all(_is_certainly_unmeasured(estimate, name) for estimate in estimates)
     }
-    length_metric = f"length/{metric.rpartition('/')[2]}" if metric.startswith("length/") else ""
-    return format_suggestions(metric, names) + (
-        f"; for {length_metric}, add it to measure.lengths" if length_metric else ""
-    )
+    suggestions = format_suggestions(metric, names)
+    if not metric.startswith("length/"):
+        return suggestions
+    multiple = metric.rpartition("/")[2]
+    if metric.startswith("length/excess/"):
+        return f"{suggestions}; for {metric}, add 1 and {multiple} to measure.lengths"
+    return f"{suggestions}; for length/{multiple}, add {multiple} to measure.lengths"
 
 
 def _validate_ratio_claim(
