@@ -1,5 +1,6 @@
-# Checks on a GPU. Each target takes at most nine minutes and writes to build/gpu or reports. The same target again continues with the
-# missing parts, also on another machine that has runs/ and build/. PY=python3 replaces the Python of .venv.
+# Checks on a GPU, which write to build/gpu or reports. Each measurement stops after at most nine minutes; gpu-2 has two, gpu-3 four, gpu-7
+# seven. The same target again continues with the missing ones, also on another machine that has runs/ and build/. PY=python3 replaces the
+# Python of .venv.
 PY ?= $(BIN)/python
 GPU := build/gpu
 # Without --foreground the signal would arrive twice, and the second signal kills.
