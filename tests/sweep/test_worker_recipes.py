@@ -233,8 +233,11 @@ def write_program(folder: Path, name: str, body: str) -> None:
     path.chmod(0o755)
 
 
-def test_ssh_starts_a_worker_for_each_gpu_of_each_host(tmp_path):
-    """`ssh` runs its command here. `tmux` runs a window's command; its session exists after the first."""
+def test_ssh_starts_a_worker_for_each_gpu_of_each_host_without_one(tmp_path):
+    """`ssh` runs its command here. `tmux` runs a window's command; its session exists after the first.
+
+    Host two has an open window for GPU 0.
+    """
     programs = tmp_path / "programs"
     programs.mkdir()
     write_program(programs, "ssh", 'export HOST="$1"; shift; exec bash -c "$*"\n')
@@ -242,6 +245,7 @@ def test_ssh_starts_a_worker_for_each_gpu_of_each_host(tmp_path):
     write_program(
         programs,
         "tmux",
+        f'if [ "$1" = list-windows ]; then [ "$HOST" = one ] || echo gpu0; exit; fi\n'
         f'[ "$1" = new-window ] || mkdir "{tmp_path}/$HOST" || exit 1\n'
         f'[ -d "{tmp_path}/$HOST" ] || exit 1\nbash -c "${{@: -1}}"\n',
     )
@@ -253,9 +257,8 @@ def test_ssh_starts_a_worker_for_each_gpu_of_each_host(tmp_path):
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
     subprocess.run([SWEEPS / "work_ssh.sh", "one", "two"], cwd=clone, env=environment, check=True)
     [line] = read_worker_lines(SWEEPS / "work_ssh.sh")
-    expected = [
-        f"{host} {gpu} -m attnlab work {shlex.join(line)}" for host in ("one", "two") for gpu in (0, 1)
-    ]
+    workers = (("one", 0), ("one", 1), ("two", 1))
+    expected = [f"{host} {gpu} -m attnlab work {shlex.join(line)}" for host, gpu in workers]
     assert (tmp_path / "started").read_text().splitlines() == expected
 
 
