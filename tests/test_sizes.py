@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from omegaconf import OmegaConf
 from sampling import sample
 from toys import plan_all_shipped
 
+from attnlab.cli.bench.bench_config import compose_run_config
 from attnlab.config import CONF
 from attnlab.model.build import build_model, instantiate_config
+from attnlab.store.fingerprint import flatten_config
 from attnlab.store.run_schema import RunEstimate
 from attnlab.training.estimates import epoch_counts, training_memory
 
@@ -34,6 +37,13 @@ def test_size_comment_and_readme_agree_with_the_config(name):
     row = next(overrides for overrides in README.read_text().splitlines() if overrides.startswith("| `size`"))
     [numbers] = re.findall(rf"`{name}` \((\d+)M[^,]*, (\d+)M tokens", row)
     assert numbers == (f"{parameters:.0f}", f"{tokens:.0f}")
+
+
+@pytest.mark.parametrize("file", sorted((CONF / "size").glob("*.yaml")), ids=lambda file: file.stem)
+def test_no_other_group_replaces_a_value_of_a_size(file):
+    values = dict(flatten_config(OmegaConf.to_container(OmegaConf.load(file))))
+    composed = dict(flatten_config(compose_run_config([f"size={file.stem}"])))
+    assert {key: composed[key] for key in values} == values
 
 
 class StubChecker:
