@@ -5,6 +5,7 @@ report, with the verdict NO RESULT.
 """
 
 import math
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -259,7 +260,8 @@ def to_plain_json(value: Any) -> Any:
 def describe_confounds(sweep: SweepResults) -> list[str]:
     """Describe each arm that changes both the model and its training, a sentence each.
 
-    A learning rate tuned per arm, and the key that matches budgets, do not count as a change of training.
+    A learning rate tuned per arm, `min_lr` in proportion to it, and the key that matches budgets do not count
+    as a change of training.
     """
     configs = {
         arm: next(
@@ -280,6 +282,8 @@ def describe_confounds(sweep: SweepResults) -> list[str]:
             for key in config.keys() | baseline_config.keys()
             if config.get(key) != baseline_config.get(key)
         } - excluded
+        if sweep.context.tuning and _has_proportional_rates(config, baseline_config):
+            differing.discard("optim.min_lr")
         training_keys = sorted(
             key
             for key in differing
@@ -291,6 +295,14 @@ def describe_confounds(sweep: SweepResults) -> list[str]:
                 f"{sweep.baseline} is the combined effect."
             )
     return sentences
+
+
+def _has_proportional_rates(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the last learning rates of both configs are in the same proportion to the highest ones."""
+    lr, min_lr, other_lr, other_min_lr = (
+        float(values.get(f"optim.{key}") or 0) for values in (config, other) for key in ("lr", "min_lr")
+    )
+    return math.isclose(min_lr * other_lr, other_min_lr * lr)
 
 
 def describe_shared_seeds(sweep: SweepResults) -> list[str]:

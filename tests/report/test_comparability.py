@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rates import build_tuning_result
 from synthetic import CONTEXT, World, build_context, build_provenance, replace_result, write_runs
 
 from attnlab.errors import InvalidConfig
@@ -280,6 +281,19 @@ def test_arm_that_changes_model_and_training_gives_a_warning(tmp_path: Path) -> 
     [line] = [line for line in report.warnings if line.startswith("gqa changes the model")]
     assert "optim.weight_decay" in line
     assert not any("changes the model" in line for line in make_report(tmp_path / "b", World()).warnings)
+
+
+@pytest.mark.parametrize(("min_lr", "is_warned"), [(6e-4, False), (1e-3, True)])
+def test_last_learning_rate_in_proportion_to_a_tuned_one_gives_no_warning(
+    tmp_path: Path, min_lr: float, is_warned: bool
+) -> None:
+    config = {
+        "mha": {"optim": {"lr": 3e-3, "min_lr": 3e-4}},
+        "gqa": {"optim": {"lr": 6e-3, "min_lr": min_lr}},
+    }
+    tuning = build_tuning_result(World().effects, lambda rate, seed: abs(rate - 0.01))
+    warnings = make_report(tmp_path, World(config=config), tuning=tuning).warnings
+    assert any("gqa changes the model and also optim.min_lr:" in line for line in warnings) == is_warned
 
 
 BASE = {
