@@ -260,8 +260,8 @@ def to_plain_json(value: Any) -> Any:
 def describe_confounds(sweep: SweepResults) -> list[str]:
     """Describe each arm that changes both the model and its training, a sentence each.
 
-    A learning rate tuned per arm, `min_lr` in proportion to it, and the key that matches budgets do not count
-    as a change of training.
+    A learning rate tuned per arm, here or at another size, `min_lr` in proportion to it, and the key that
+    matches budgets do not count as a change of training.
     """
     configs = {
         arm: next(
@@ -271,7 +271,9 @@ def describe_confounds(sweep: SweepResults) -> list[str]:
     }
     baseline_config = configs[sweep.baseline]
     excluded = {"measurement", sweep.experiment.match_by}
-    excluded |= {"optim.lr"} if sweep.context.tuning else set()
+    replication = sweep.context.replication
+    has_tuned_rates = sweep.context.tuning or (replication and replication.rates)
+    excluded |= {"optim.lr"} if has_tuned_rates else set()
     skipped = (NON_DESIGN_KEYS - {"parent"}) | {"measure", "decode"}
     sentences = []
     for arm in sweep.treatment_arms:
@@ -282,7 +284,7 @@ def describe_confounds(sweep: SweepResults) -> list[str]:
             for key in config.keys() | baseline_config.keys()
             if config.get(key) != baseline_config.get(key)
         } - excluded
-        if sweep.context.tuning and _has_proportional_rates(config, baseline_config):
+        if has_tuned_rates and _has_proportional_rates(config, baseline_config):
             differing.discard("optim.min_lr")
         training_keys = sorted(
             key

@@ -11,7 +11,7 @@ from attnlab.errors import InvalidConfig
 from attnlab.report.answer import build_answer
 from attnlab.report.replications.arm_pairs import compute_differences
 from attnlab.report.report_builder import build_report
-from attnlab.report.schema import Effect, Report
+from attnlab.report.schema import Effect, ReplicationContext, Report
 from attnlab.report.tables.wording import describe_claim
 from attnlab.store.run_schema import Metric
 from attnlab.sweep.plan.experiment_validation import complete_experiment
@@ -283,16 +283,20 @@ def test_arm_that_changes_model_and_training_gives_a_warning(tmp_path: Path) -> 
     assert not any("changes the model" in line for line in make_report(tmp_path / "b", World()).warnings)
 
 
+TUNING = build_tuning_result(World().effects, lambda rate, seed: abs(rate - 0.01))
+OTHER_SIZE = ReplicationContext(kind="rung", name="40k", combined_report="x", ladder=None, rates="S")
+
+
+@pytest.mark.parametrize("changes", [{"tuning": TUNING}, {"replication": OTHER_SIZE}])
 @pytest.mark.parametrize(("min_lr", "is_warned"), [(6e-4, False), (1e-3, True)])
 def test_last_learning_rate_in_proportion_to_a_tuned_one_gives_no_warning(
-    tmp_path: Path, min_lr: float, is_warned: bool
+    tmp_path: Path, min_lr: float, is_warned: bool, changes: dict[str, Any]
 ) -> None:
     config = {
         "mha": {"optim": {"lr": 3e-3, "min_lr": 3e-4}},
         "gqa": {"optim": {"lr": 6e-3, "min_lr": min_lr}},
     }
-    tuning = build_tuning_result(World().effects, lambda rate, seed: abs(rate - 0.01))
-    warnings = make_report(tmp_path, World(config=config), tuning=tuning).warnings
+    warnings = make_report(tmp_path, World(config=config), **changes).warnings
     assert any("gqa changes the model and also optim.min_lr:" in line for line in warnings) == is_warned
 
 
