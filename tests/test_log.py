@@ -1,8 +1,8 @@
 """Numbers in reports/LOG.md, README and docs equal those of the linked reports.
 
 The title of a link to a report.json is the path of the number: keys in sequence, `key=value,...` to select
-items of a list, and finally `mean`, `min` or `max` to reduce several values. The printed number must be that
-value, rounded; `%` is a hundredth. Sections with "(history)" in the title are skipped.
+items of a list, and finally `mean`, `min` or `max` to reduce several values or one list. The printed number
+must be that value, rounded; `%` is a hundredth. Sections with "(history)" in the title are skipped.
 """
 
 import json
@@ -29,6 +29,8 @@ def resolve(report: Any, path: str) -> float:
     """Return the number at a path; ValueError if there is none or more than one."""
     values = [report]
     for step in path.split(" "):
+        if step in REDUCTIONS and len(values) == 1 and isinstance(values[0], list):
+            [values] = values
         if step in REDUCTIONS and all(isinstance(value, int | float) for value in values):
             values = [REDUCTIONS[step](values)]
         elif "=" in step:
@@ -137,6 +139,7 @@ def test_log_links_at_least_30_numbers():
 SAMPLE_REPORT = {
     "runs": [{"arm": "a", "seed": seed, "metrics": {"x/1.5": x}} for seed, x in enumerate((0.416, 0.4))],
     "claims": [{"arm": "b", "metric": "x", "decision": {"estimate": -0.394}}, {"arm": "b", "metric": "y"}],
+    "losses": [2.5, 2.1],
 }  # fmt: skip
 
 
@@ -146,7 +149,7 @@ SAMPLE_REPORT = {
         ("runs arm=a,seed=1 metrics x/1.5", 0.4), ("runs arm=a metrics x/1.5 mean", 0.408),
         ("runs metrics x/1.5 max", None), ("claims arm=b,metric=x decision estimate", -0.394),
         ("runs arm=a metrics x/1.5", None), ("runs arm=z metrics x/1.5", None),
-        ("claims arm=b,metric=x", None),
+        ("claims arm=b,metric=x", None), ("losses min", 2.1), ("losses", None),
     ],
 )  # fmt: skip
 def test_path_resolves_to_one_number_or_fails(path, value):
