@@ -286,11 +286,7 @@ def describe_confounds(sweep: SweepResults) -> list[str]:
         } - excluded
         if has_tuned_rates and _has_proportional_rates(config, baseline_config):
             differing.discard("optim.min_lr")
-        training_keys = sorted(
-            key
-            for key in differing
-            if key.partition(".")[0] not in {"model", *skipped} and key not in excluded
-        )
+        training_keys = sorted(key for key in differing if key.partition(".")[0] not in {"model", *skipped})
         if training_keys and any(key.startswith("model.") for key in differing):
             sentences.append(
                 f"{arm} changes the model and also {', '.join(training_keys)}: its difference from "
