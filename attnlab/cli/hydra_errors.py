@@ -37,17 +37,20 @@ def _explain_message(error: BaseException, config_dirs: Sequence[Path]) -> str:
     if match := re.search(r"Could not override '([^']+)'\. No match in the defaults list", text):
         return _explain_unselected_group(match[1], config_dirs)
     if match := re.search(r"Could not override '([^']+)'", text):
-        known_keys = _list_override_keys(config_dirs)
-        if match[1] in Experiment.model_fields:
+        key = match[1]
+        if inner := re.search(rf"full_key: ({re.escape(key)}\.\S+)", text):  # a key of a mapping: optim={lrr: 1}
+            key = inner[1]
+        if key in Experiment.model_fields:
             return (
-                f"{match[1]} is a key of experiments: add +experiment=NAME, or write +{match[1]}=... if the "
+                f"{key} is a key of experiments: add +experiment=NAME, or write +{key}=... if the "
                 "experiment does not set it"
             )
-        how = f"write +{match[1]}=..."
-        if match[1] in known_keys:
-            return f"{match[1]} is a key of an option that is not selected: select it, or {how}"
-        suggestions = format_key_suggestions(match[1], known_keys)
-        return f"unknown key {match[1]}{suggestions or f': to add it, {how}'}"
+        known_keys = _list_override_keys(config_dirs)
+        how = f"write +{key}=..."
+        if key in known_keys:
+            return f"{key} is a key of an option that is not selected: select it, or {how}"
+        suggestions = format_key_suggestions(key, known_keys)
+        return f"unknown key {key}{suggestions or f': to add it, {how}'}"
     if match := re.search(r"Missing mandatory value: .*?full_key: (\S+)", text, re.DOTALL):
         return f"{match[1]} has no value: set {match[1]}=..."
     if re.search(r"attention\.heads\.n_kv_heads' not found.*?full_key: model\.layers", text, re.DOTALL):

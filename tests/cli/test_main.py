@@ -189,6 +189,7 @@ def test_file_that_is_not_yaml_hides_no_other_from_the_list(run_main, tmp_path):
         (["head=two"], "unknown key head (nearest: heads"),
         (["frobnicate=1"], "unknown key frobnicate: to add it, write +frobnicate=...\n"),
         (["model.widht=3"], "unknown key model.widht (nearest: model.width"),
+        (["model={widht: 3}"], "unknown key model.widht (nearest: model.width"),
         (["metrics=x"], "metrics is a key of experiments: add +experiment=NAME, or write +metrics=... if"),
         (["texts=[code]"], "unknown key texts (texts was renamed to corpora)"),
         (["heads=one,tow"], "heads has no option tow (nearest: two)"),
