@@ -38,8 +38,8 @@ def _explain_message(error: BaseException, config_dirs: Sequence[Path]) -> str:
         return _explain_unselected_group(match[1], config_dirs)
     if match := re.search(r"Could not override '([^']+)'", text):
         key = match[1]
-        if inner := re.search(rf"full_key: ({re.escape(key)}\.\S+)", text):  # a key of a mapping: optim={lrr: 1}
-            key = inner[1]
+        if inner := re.search(rf"full_key: ({re.escape(key)}\.\S+)", text):
+            key = inner[1]  # a key of a mapping: optim={lrr: 1}
         if key in Experiment.model_fields:
             return (
                 f"{key} is a key of experiments: add +experiment=NAME, or write +{key}=... if the "

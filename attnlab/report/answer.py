@@ -52,7 +52,8 @@ class AnswerArm:
     """An arm with the options that distinguish it, its result over complete pairs, verdict, and costs.
 
     The costs are in the order of the answer's. An arm without a comparable result is not ranked; its verdict
-    has the reason. `rank` holds simultaneously for all ranked arms; None as in `compute_ranks`.
+    has the reason. `rank` holds simultaneously for all ranked arms; None as in `compute_ranks`. The learning
+    rate is None where all arms have the baseline's.
     """
 
     arm: str
@@ -62,6 +63,7 @@ class AnswerArm:
     verdict: str
     costs: list[float | None]
     rank: stats.RankInterval | None = None
+    learning_rate: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,11 @@ class Answer:
     def has_seed_column(self) -> bool:
         """Whether arms with a result differ in their number of seeds."""
         return len({row.result.n for row in self.arms if row.result.n}) > 1
+
+    @property
+    def has_learning_rate_column(self) -> bool:
+        """Whether an arm was trained at another learning rate than the baseline."""
+        return any(row.learning_rate for row in self.arms)
 
     @property
     def has_rank_column(self) -> bool:
@@ -108,7 +115,8 @@ def build_answer(report: Report) -> Answer:
     sign = -1 if report.experiment.direction == "higher" else 1
     arms.sort(key=lambda row: (not row.is_ranked, sign * (row.result.mean or 0.0) if row.is_ranked else 0.0))
     ranks = compute_ranks(report, [row.arm for row in arms if row.is_ranked])
-    arms = [replace(row, rank=ranks.get(row.arm)) for row in arms]
+    rates = _collect_learning_rates(report)
+    arms = [replace(row, rank=ranks.get(row.arm), learning_rate=rates.get(row.arm)) for row in arms]
     return Answer(
         sentence=_format_answer(report, arms),
         label=effects[0].label if effects else report.experiment.metric,
@@ -127,7 +135,8 @@ def build_arms_table(
     effects = get_primary_effects(report)
     ranking_columns = build_ranking_columns(report) if include_rankings else []
     has_ranks = prepared.has_rank_column and include_rankings
-    labels = [("rank, 95% CI", "")] if has_ranks else []
+    labels = [("learning rate", "")] if prepared.has_learning_rate_column else []
+    labels += [("rank, 95% CI", "")] if has_ranks else []
     labels += [("seeds", "")] if prepared.has_seed_column else []
     labels += [(column.label, column.unit) for column in ranking_columns]
     labels += [(cost.label, cost.unit) for cost in prepared.costs]
@@ -143,9 +152,10 @@ def build_arms_table(
         ]
         result = _format_mean_interval(row.result, prepared.digits)
         delta = format_effect(effect) if effect else NONE
+        rate = [format_number(row.learning_rate)] if prepared.has_learning_rate_column else []
         rank = [format_rank(row.rank)] if has_ranks else []
         seeds = [f"{row.result.n}"] if prepared.has_seed_column else []
-        rows.append([row.arm, result, delta, row.verdict, *rank, *seeds, *ranking_cells, *costs])
+        rows.append([row.arm, result, delta, row.verdict, *rate, *rank, *seeds, *ranking_cells, *costs])
     header = ["arm", append_unit(prepared.label, prepared.unit), DELTA, "verdict"]
     return [*header, *(append_unit(label, unit) for label, unit in labels)], rows
 
@@ -253,6 +263,14 @@ def _build_arm(
         verdict=untrained or _format_arm_verdict(report, arm, effect, leakage),
         costs=[next((point.x for point in panel.points if point.arm == arm), None) for panel in panels],
     )
+
+
+def _collect_learning_rates(report: Report) -> dict[str, float | None]:
+    """Collect the learning rate of each arm; empty if no trained arm differs from the baseline."""
+    row = report.budget.find_row("lr")
+    rates = {arm: get_budget_number(row, arm) for arm in report.experiment.arms} if row else {}
+    baseline_rate = rates.get(report.experiment.baseline)
+    return rates if baseline_rate and {*rates.values()} - {baseline_rate, None} else {}
 
 
 def _format_arm_verdict(report: Report, arm: str, effect: Effect | None, leakage: str) -> str:

@@ -61,6 +61,25 @@ def test_page_and_markdown_call_short_training_a_demonstration(
         assert page.count("SUPPORTED: the statement holds. It does not say that the design is good.") == 1
 
 
+def test_arms_table_has_learning_rates_if_an_arm_differs_from_the_baseline(
+    tmp_path: Path, blank_charts: None
+) -> None:
+    runs = write_runs(tmp_path, World())
+    equal = build_report(build_context(World()), runs, None, build_provenance())
+    assert "learning rate" not in build_arms_table(equal)[0]
+    runs = [
+        replace_result(run, estimate=run.result.estimate.model_copy(update={"lr": 6e-3}))
+        if run.arm == "gqa"
+        else run
+        for run in runs
+    ]
+    report = build_report(build_context(World()), runs, None, build_provenance())
+    header, rows = build_arms_table(report)
+    rates = {row[0]: row[header.index("learning rate")] for row in rows}
+    assert (rates["gqa"], rates["mha"]) == ("0.006", "0.003")
+    assert render_html(report).count('<th scope="col" class="num">learning rate</th>') == 1
+
+
 def test_short_training_of_unequal_arms_is_a_range(tmp_path: Path) -> None:
     runs = []
     for run in write_runs(tmp_path, World()):
