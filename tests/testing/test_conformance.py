@@ -13,6 +13,7 @@ import attnlab
 from attnlab import testing
 from attnlab.attention.contracts import Unsupported
 from attnlab.testing.invariants import INVARIANTS, Invariant
+from attnlab.testing.invariants.precision import check_lower_precision
 from attnlab.testing.invariants.variant import randomize
 from attnlab.testing.invariants.variant_composition import (
     AXES,
@@ -151,6 +152,12 @@ def test_importing_attnlab_imports_no_submodule():
     script = "import sys, attnlab; print([name for name in sys.modules if name[:7] in ('attnlab', 'torch')])"
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert process.stdout.strip() == "['attnlab']"
+
+
+def test_nearly_hard_attention_may_amplify_rounding():
+    """Unscaled scores of wide heads select single keys, so some decoded tokens amplify any rounding."""
+    (variant,) = compose_variants(["score=unscaled", "model.dim=128", "model.n_heads=1"])
+    check_lower_precision(variant)
 
 
 def test_decoding_invariants_need_a_cache():
