@@ -283,6 +283,18 @@ def test_arm_that_changes_model_and_training_gives_a_warning(tmp_path: Path) -> 
     assert not any("changes the model" in line for line in make_report(tmp_path / "b", World()).warnings)
 
 
+def test_arm_that_trains_nothing_has_no_changed_training(tmp_path: Path) -> None:
+    world = World(config={"gqa": {"parent": "0" * 16, "measurement": {"_target_": "other"}}})
+    runs = [
+        replace_result(run, estimate=run.result.estimate.model_copy(update={"steps": 0, "tokens": 0}))
+        if run.arm == "gqa" and run.result
+        else run
+        for run in write_runs(tmp_path, world)
+    ]
+    warnings = build_report(build_context(world), runs, None, build_provenance()).warnings
+    assert not any("changes the model" in line for line in warnings)
+
+
 TUNING = build_tuning_result(World().effects, lambda rate, seed: abs(rate - 0.01))
 OTHER_SIZE = ReplicationContext(kind="rung", name="40k", combined_report="x", ladder=None, rates="S")
 
