@@ -35,7 +35,7 @@ def test_interpolations_become_numbers() -> None:
 def test_measurements_appear_only_where_they_distinguish_arms() -> None:
     lossy = describe("lossy_caches")
     assert lossy["int8"] == "parent=trained make_cache=int8"
-    assert lossy["stated"] == "measurement=Stated"
+    assert lossy["stated"] == "measurement=Theory"
     assert lossy["trained"] == ""
     assert len(set(lossy.values())) == len(lossy)
     assert describe("cached_vs_uncached")["wrong_offset"] == "decode=dynamic offset=-1"
