@@ -261,15 +261,15 @@ def describe_confounds(sweep: SweepResults) -> list[str]:
     """Describe each arm that changes both the model and its training, a sentence each.
 
     A learning rate tuned per arm, here or at another size, `min_lr` in proportion to it, and the key that
-    matches budgets do not count as a change of training. An arm that trains nothing, as a measurement of
-    another arm's model, has none.
+    matches budgets do not count as a change of training. An arm that only measures another arm's model trains
+    nothing.
     """
     configs = {
         arm: next(
             (
                 dict(flatten_config(run.result.config))
                 for run in sweep.get_runs(arm)
-                if run.result and run.result.estimate.steps != 0
+                if run.result and not run.result.config.get("measurement")
             ),
             None,
         )
@@ -280,7 +280,7 @@ def describe_confounds(sweep: SweepResults) -> list[str]:
     replication = sweep.context.replication
     has_tuned_rates = sweep.context.tuning or (replication and replication.rates)
     excluded |= {"optim.lr"} if has_tuned_rates else set()
-    skipped = (NON_DESIGN_KEYS - {"parent"}) | {"measure", "measurement", "decode"}
+    skipped = (NON_DESIGN_KEYS - {"parent"}) | {"measure", "decode"}
     sentences = []
     for arm in sweep.treatment_arms:
         if baseline_config is None or (config := configs[arm]) is None:
