@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from attnlab.store.process_identity import identify_process
+
 
 def wait_until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
     """Wait until the condition is true.
@@ -33,6 +35,12 @@ def list_children(pid: int) -> list[int]:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except FileNotFoundError:
         return []
+
+
+def change_identity(**changes: str) -> str:
+    """Return this process's identity with some of `boot_id`, `namespace`, `pid` and `start` replaced."""
+    words = zip(("boot_id", "namespace", "pid", "start"), identify_process().split(), strict=True)
+    return " ".join((dict(words) | changes).values())
 
 
 def get_parent(pid: int | str) -> int:

@@ -17,6 +17,7 @@ from attnlab.report.schema import load_report
 from attnlab.store import run_directories
 from attnlab.store.guards import run_references
 from attnlab.store.run_schema import RunConfig, RunResult
+from attnlab.store.safe_paths import is_plain_name
 
 SELECTION_KEYS = ("experiment", "arm", "seed")
 
@@ -77,7 +78,7 @@ def _iterate_matching_runs(
 ) -> Iterator[_RunCandidate]:
     """Yield the started runs that were composed with these options."""
     for id_, seed in ids_with_seeds:
-        if id_ and (store / id_ / "spec.json").is_file():
+        if is_plain_name(id_) and (store / id_ / "spec.json").is_file():
             spec = run_directories.load_run_config(store / id_)
             if all(_has_option(spec, word) for word in options):
                 yield _RunCandidate(spec, seed, run_directories.load_run_result(store / spec.id))

@@ -1,10 +1,10 @@
 """Lease of a run: a file lock in its folder, released with the process, plus a heartbeat for other hosts.
 
 File locks do not reach across hosts on every network file system, so the lock holder also writes `owner.json`
-every ten seconds, whatever its training does. No two clocks are compared: another host's heartbeat is alive
-as long as it changes while this process watches, and dead once it has not changed for `STALE_SECONDS`. A
-process that was suspended for longer may lose its lease, so it checks the owner before each write, and exits
-at once if another process holds the lease.
+every ten seconds, whatever its training does. No two clocks are compared: a heartbeat is alive as long as it
+changes while this process watches, and dead once it has not changed for `STALE_SECONDS`, or at once if its
+process has ended on this kernel (`store.process_identity`). A process that was suspended for longer may lose
+its lease, so it checks the owner before each write, and exits at once if another process holds the lease.
 
 A folder of a mirror (`store.remote`) also has a lease in the bucket, under which it is synchronized.
 """
@@ -19,19 +19,20 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from filelock import FileLock, Timeout
 
 from attnlab.store import remote
 from attnlab.store.atomic_files import owner_checks, read_json, read_json_object, replace_atomically
+from attnlab.store.process_identity import get_process_state, identify_process
 from attnlab.store.remote_lease import RemoteLease
 
 TAKEN_OVER_EXIT_CODE = 75  # of a process that lost its lease; it records nothing
 HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 35.0  # three missed heartbeats
 OBSERVER_STALE_SECONDS = 120.0  # for observers, who read once and must compare clocks
-HOST = socket.gethostname()
+HOST = socket.gethostname()  # for messages: several machines and containers may have this name
 
 
 @contextmanager
@@ -75,7 +76,7 @@ def _hold_remote_lease(folder: Path, token: str, *, wait_forever: bool) -> Itera
     if mirror is None:
         yield
         return
-    lease = mirror.make_lease(folder, {"host": HOST, "pid": os.getpid(), "token": token})
+    lease = mirror.make_lease(folder, _describe_process(token))
     lease.acquire(STALE_SECONDS, wait_forever=wait_forever)
     stop = threading.Event()
     threads = [
@@ -109,14 +110,14 @@ def upload_results(root: Path) -> None:
 
 
 def is_held_on_other_host(folder: Path) -> bool:
-    """Whether another host seems to train the run; for observers."""
+    """Whether a process whose lock is not visible here seems to train the run; for observers."""
     if (mirror := remote.find_mirror_of(folder)) and mirror.is_recently_held(folder, OBSERVER_STALE_SECONDS):
         return True
     owner = read_json_object(folder / "owner.json")
     heartbeat = owner.get("time")
     return (
         isinstance(heartbeat, int | float)
-        and owner.get("host") != HOST
+        and get_process_state(owner.get("process")) != "ended"
         and abs(time.time() - heartbeat) < OBSERVER_STALE_SECONDS
     )
 
@@ -148,7 +149,7 @@ def _acquire_lease(path: Path, token: str, *, wait_forever: bool) -> None:
             text = path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             text = ""
-        if read_json_object(path).get("host") == HOST:  # left by a dead process: this process has the lock
+        if get_process_state(read_json_object(path).get("process")) == "ended":
             _replace_owner_file(path, token)
             return
         if text != last_text:
@@ -215,22 +216,6 @@ def describe_owner(folder: Path) -> str:
     return f"{owner.get('host')}, pid {owner.get('pid')}" if owner else "another process"
 
 
-def is_process_running(pid: int) -> bool:
-    """Whether a process of any user runs under `pid` on this host; zombies do not count."""
-    try:
-        os.kill(pid, 0)
-        return not Path("/proc/self").exists() or _read_process_state(pid) != "Z"
-    except PermissionError:  # another user's process
-        return True
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-
-
-def _read_process_state(pid: int) -> str:
-    """Return the state letter from /proc/<pid>/stat."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
 def _create_owner_file(path: Path, token: str) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as file:
         try:
@@ -247,7 +232,11 @@ def _replace_owner_file(path: Path, token: str) -> None:
 
 
 def _format_owner(token: str) -> str:
-    return json.dumps({"host": HOST, "pid": os.getpid(), "time": time.time(), "token": token})
+    return json.dumps({**_describe_process(token), "time": time.time()})
+
+
+def _describe_process(token: str) -> dict[str, Any]:
+    return {"host": HOST, "pid": os.getpid(), "process": identify_process(), "token": token}
 
 
 def _read_token(path: Path) -> str | None:

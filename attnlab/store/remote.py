@@ -20,8 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from attnlab.errors import InvalidConfig
-from attnlab.store.atomic_files import read_json_object, replace_atomically, write_json
+from attnlab.store.atomic_files import read_json, read_json_object, replace_atomically, write_json
 from attnlab.store.file_names import (
     CHECKPOINT_NAMES,
     CURVES_FILE,
@@ -29,6 +31,7 @@ from attnlab.store.file_names import (
     MARK_FILE,
     PREREGISTRATION_LOG,
     RUN_ID_PATTERN,
+    SHARED_FILE_PATTERN,
     STORE_KIND,
     TRUNK_CHECKPOINT,
     VOCABULARY_FILE,
@@ -37,8 +40,10 @@ from attnlab.store.file_names import (
 )
 from attnlab.store.remote_files import RemoteFiles, RemoteObject, is_url
 from attnlab.store.remote_lease import LEASE_FOLDER, RemoteLease, read_newest_generation
+from attnlab.store.run_schema import RunConfig, convert_validation_error
+from attnlab.store.safe_paths import resolve_below
 
-MIRROR_FILE = ".mirror.json"  # in a mirror: its URL and id
+MIRROR_FILE = ".mirror.json"  # in a mirror: its URL
 INDEX_FILE = ".index.json"  # file name -> version in the bucket, and time and size of the local file
 REFRESH_SECONDS = 3.0  # between two listings of the bucket while a worker searches for runs
 _MIRRORED_FILES = (CURVES_FILE, MAPS_FILE, VOCABULARY_FILE)  # copied with each result; weights only on demand
@@ -64,12 +69,12 @@ def open_store(runs: str, cache_folder: str | Path | None, *, writable: bool) ->
     if not is_url(runs):
         return Path(runs)
     files = RemoteFiles(runs)
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", files.url.partition("://")[2])
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", files.url.partition("://")[2])[:200]
     digest = uuid.uuid5(uuid.NAMESPACE_URL, files.url).hex[:8]
     root = Path(cache_folder or ".cache") / "remote" / f"{name}~{digest}"
     root.mkdir(parents=True, exist_ok=True)
     if not read_json_object(root / MIRROR_FILE):
-        write_json(root / MIRROR_FILE, {"url": files.url, "id": uuid.uuid4().hex})
+        write_json(root / MIRROR_FILE, {"url": files.url})
     find_mirror.cache_clear()
     mirror = find_mirror(root)
     assert mirror is not None
@@ -83,8 +88,8 @@ def open_store(runs: str, cache_folder: str | Path | None, *, writable: bool) ->
 @cache
 def find_mirror(root: Path) -> "Mirror | None":
     """Return the mirror in a folder of run directories; None for an ordinary folder."""
-    content = read_json_object(root / MIRROR_FILE)
-    return Mirror(root, content["url"], content["id"]) if {"url", "id"} <= content.keys() else None
+    url = read_json_object(root / MIRROR_FILE).get("url")
+    return Mirror(root, url) if url else None
 
 
 def find_mirror_of(folder: Path) -> "Mirror | None":
@@ -125,9 +130,8 @@ def fetch_missing(path: Path) -> bool:
 class Mirror:
     """The local folder of a store in a bucket, as seen by one process."""
 
-    def __init__(self, root: Path, url: str, id: str) -> None:
+    def __init__(self, root: Path, url: str) -> None:
         self.root = root
-        self.id = id
         self.files = RemoteFiles(url)
         self._listed_at = -float("inf")
         # run id -> newest generation and version of a lease that is held, when this process saw it first, and
@@ -154,7 +158,7 @@ class Mirror:
 
     def make_lease(self, folder: Path, owner: dict[str, Any]) -> RemoteLease:
         """Return the lease of a folder of the mirror for this process."""
-        return RemoteLease(self.files, str(folder.relative_to(self.root)), {**owner, "mirror": self.id})
+        return RemoteLease(self.files, str(folder.relative_to(self.root)), owner)
 
     def is_held(self, folder: Path, stale_seconds: float) -> bool:
         """Whether a process seems to hold a run: its lease changed within `stale_seconds` of watching."""
@@ -184,7 +188,7 @@ class Mirror:
                 leases.setdefault(first, {})[rest.removeprefix(f"{LEASE_FOLDER}/")] = entry
             elif RUN_ID_PATTERN.fullmatch(first):
                 by_run.setdefault(first, {})[rest] = entry
-            elif name == PREREGISTRATION_LOG or (first == WORK_FOLDER and f"/{LEASE_FOLDER}/" not in name):
+            elif SHARED_FILE_PATTERN.fullmatch(name):
                 shared[name] = entry
         self._note_leases(leases)
         for id, run_objects in by_run.items():
@@ -262,17 +266,22 @@ class Mirror:
             self._adopt_batch_split(folder)
         names = [*_MIRRORED_FILES, CHECKPOINT_NAMES[0], "run.json"]
         self._update(folder, names, objects, index)
-        spec = read_json_object(folder / "spec.json")
-        if trunk := (spec.get("use") or {}).get("trunk"):
-            self.fetch(self.root / str(trunk["id"]) / TRUNK_CHECKPOINT)
+        with suppress(ValidationError):  # training reports it
+            trunk = RunConfig.model_validate(read_json(folder / "spec.json")).use.trunk
+            if trunk is not None:
+                self.fetch(self.root / trunk.id / TRUNK_CHECKPOINT)
 
     def _adopt_batch_split(self, folder: Path) -> None:
         """Split batches as the process that saved the checkpoint, which counts steps in such parts."""
-        remote = json.loads(self.files.read(f"{folder.name}/spec.json"))
-        local = read_json_object(folder / "spec.json")
-        split = (remote.get("use") or {}).get("split", 1)
-        if local and (local.get("use") or {}).get("split", 1) != split:
-            write_json(folder / "spec.json", {**local, "use": {**(local.get("use") or {}), "split": split}})
+        name = f"{folder.name}/spec.json"
+        try:
+            remote = RunConfig.model_validate_json(self.files.read(name))
+        except ValidationError as error:
+            raise convert_validation_error(error, f"{self.files.url}/{name}") from error
+        with suppress(ValidationError):  # training reports it
+            local = RunConfig.model_validate(read_json(folder / "spec.json"))
+            if local.use.split != remote.use.split:
+                write_json(folder / "spec.json", local.with_provenance(split=remote.use.split).to_dict())
 
     def _push_run(self, folder: Path, lease: RemoteLease) -> None:
         """Upload the files of a run, then its result; remove those that are gone here.
@@ -334,7 +343,7 @@ class Mirror:
             _write_index(folder, changes, removed=lost)
 
     def _download(self, folder: Path, name: str) -> None:
-        path = folder / name
+        path = resolve_below(self.root, str((folder / name).relative_to(self.root)))
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_atomically(path, sync=False) as temporary:
             self.files.download(str(path.relative_to(self.root)), temporary)

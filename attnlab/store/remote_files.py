@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from attnlab.errors import InvalidConfig
+from attnlab.store.safe_paths import require_safe_names
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,7 +38,7 @@ def _convert_errors(function: Callable[P, R]) -> Callable[P, R]:
     def call(*arguments: P.args, **options: P.kwargs) -> R:
         try:
             return function(*arguments, **options)
-        except OSError:
+        except (OSError, InvalidConfig):
             raise
         except Exception as error:
             raise ConnectionError(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
@@ -83,14 +84,20 @@ class RemoteFiles:
 
     @_convert_errors
     def list(self, folder: str = "") -> dict[str, RemoteObject]:
-        """List all files below a folder, by path relative to it; one request per thousand."""
+        """List all files below a folder, by path relative to it; one request per thousand.
+
+        Raises:
+            InvalidConfig: a key cannot be the path of a file below the local folder.
+        """
         prefix = f"{self._get_path(folder)}/"
         found = self._system.find(prefix, detail=True)
-        return {
+        objects = {
             path.removeprefix(prefix): RemoteObject(str(entry["ETag"]), entry["LastModified"].timestamp())
             for path, entry in found.items()
-            if path.startswith(prefix) and path != prefix
+            if path.startswith(prefix) and not path.endswith("/")  # marks of folders
         }
+        require_safe_names(objects, f"{self._protocol}://{prefix}")
+        return objects
 
     @_convert_errors
     def read(self, name: str) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any
 
 from filelock import Timeout
 
+from attnlab.store.process_identity import get_process_state
 from attnlab.store.remote_files import RemoteFiles, RemoteObject
 
 LEASE_FOLDER = "lease"
@@ -39,8 +40,7 @@ class RemoteLease:
 
         Args:
             folder: the leased folder, relative to the store.
-            owner: describes this process: host, pid, a `token` of its own, and `mirror`, the id of its local
-                folder.
+            owner: describes this process: host, pid, its identity as `process`, and a `token` of its own.
         """
         self.files = files
         self.folder = f"{folder}/{LEASE_FOLDER}"
@@ -48,23 +48,21 @@ class RemoteLease:
         self.generation = 0
 
     def acquire(self, stale_seconds: float, *, wait_forever: bool) -> None:
-        """Create the next generation once the newest one is free or stale.
-
-        The caller holds the local lock of the folder, so another holder with the same mirror is dead.
+        """Create the next generation once the newest one is free or stale, or its process has ended.
 
         Raises:
             Timeout: the holder is alive, and this process does not wait for it.
         """
         last_seen: tuple[int, str] | None = None
         last_change = time.monotonic()
+        holder = None
         while True:
             newest, held = self._read_state()
             seen = (newest, held.version) if held is not None else None
             now = time.monotonic()
             if seen is not None and (last_seen is None or seen[0] != last_seen[0]):
-                is_dead = self._load_owner(newest).get("mirror") == self.owner["mirror"]
-            else:
-                is_dead = False
+                holder = self._load_owner(newest).get("process")
+            is_dead = get_process_state(holder) == "ended"
             if seen is None or is_dead or (seen == last_seen and now - last_change >= stale_seconds):
                 if self._create(newest + 1):
                     self.generation = newest + 1

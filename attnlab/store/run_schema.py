@@ -7,10 +7,12 @@ upgrade.
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -23,6 +25,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from attnlab.errors import InvalidConfig
+from attnlab.store.safe_paths import require_run_name
 
 SCHEMA_VERSION: Final = 2
 Status = Literal["done", "diverged", "out_of_memory", "crashed", "timed_out", "killed", "host_out_of_memory"]
@@ -34,6 +37,17 @@ Direction = Literal["lower", "higher"]
 MetricKind = Literal["seeds", "count", "time", "share", "censored"]
 EvaluatedOn = Literal["targets", "bytes", "lengths", "best"]
 Number = StrictInt | Annotated[FiniteFloat, Strict()]
+
+
+def _require_parent_name(config: dict[str, Any]) -> dict[str, Any]:
+    if parent := config.get("parent"):
+        require_run_name("parent", str(parent))
+    return config
+
+
+# A stored file may come from anyone, and these names become paths.
+RunId = Annotated[str, AfterValidator(partial(require_run_name, "id"))]
+StoredConfig = Annotated[dict[str, Any], AfterValidator(_require_parent_name)]
 
 
 @dataclass(frozen=True)
@@ -141,7 +155,7 @@ class RunEstimate(Budget):
 class Trunk(FrozenModel):
     """A run of a smaller budget, and the number of its steps that a run has in common with it."""
 
-    id: str
+    id: RunId
     step: int
 
 
@@ -177,8 +191,8 @@ class RunConfig(FrozenModel):
     """Config of a run, written before launch (spec.json). The run id is the hash of `identity`."""
 
     version: Literal[2] = Field(SCHEMA_VERSION, alias="schema")
-    id: str
-    config: dict[str, Any]
+    id: RunId
+    config: StoredConfig
     identity: dict[str, Any] = {}
     estimate: RunEstimate = RunEstimate()
     use: Use = Use()
@@ -243,11 +257,11 @@ class RunResult(FrozenModel):
     """
 
     version: Literal[2] = Field(SCHEMA_VERSION, alias="schema")
-    id: str
+    id: RunId
     status: Status
     seed: int | None
     failure: Failure | None = None
-    config: dict[str, Any]
+    config: StoredConfig
     estimate: RunEstimate = RunEstimate()
     environment: dict[str, Any] = {}
     metrics: dict[str, Number] = {}

@@ -64,9 +64,11 @@ def load_model(path: str | Path) -> Transformer:
         InvalidConfig: there is no such run, it has no trained model, or one of its files is damaged or names
             an object that is not trusted.
     """
-    store, _, name = str(path).rpartition("/")
-    folder = remote.open_store(store, None, writable=False) / name if is_url(str(path)) else Path(path)
-    if not (folder / "spec.json").is_file():
+    folder = Path(path)
+    if is_url(str(path)):
+        store, _, name = str(path).rpartition("/")
+        folder = find_run_folder(remote.open_store(store, None, writable=False), name)
+    elif not (folder / "spec.json").is_file():
         folder = find_run_folder(folder.parent, folder.name)
     reject_special_files("run", folder, recursive=True)
     spec, result = _read_run(folder)

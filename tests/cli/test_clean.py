@@ -4,13 +4,12 @@ import json
 import multiprocessing
 import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from processes import change_identity
 
 from attnlab.cli.commands import parse_verb_line
 from attnlab.cli.main import main
@@ -49,9 +48,7 @@ def reference_runs(root, experiment, ids, reports=Path("reports"), *, published=
         experiment, experiment, f"+experiment={experiment}", reports, ids
     )
     if not running:
-        ended_process = subprocess.Popen([sys.executable, "-S", "-c", ""])
-        ended_process.wait()
-        reference = reference.model_copy(update={"pid": ended_process.pid})
+        reference = reference.model_copy(update={"process": change_identity(start="1")})
     [path] = run_references.write_references(root, [reference])
     if published:
         run_references.mark_published(path)

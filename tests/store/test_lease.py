@@ -3,19 +3,26 @@
 import json
 import os
 import subprocess
+import sys
 import threading
 import time
 
 import pytest
 from filelock import Timeout
-from processes import wait_until
+from processes import change_identity, wait_until
 
-from attnlab.store import atomic_files, lease, run_directories
+from attnlab.store import atomic_files, lease, process_identity, run_directories
 from attnlab.store.lease import hold_lease
 from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute.exit_records import record_lost_run
 from attnlab.sweep.status import states
 
+IDENTIFY = """
+import time
+from attnlab.store.process_identity import identify_process
+print(identify_process(), flush=True)
+time.sleep(1000)
+"""
 OTHER_HOST = "the thread that is another host"
 
 
@@ -25,8 +32,8 @@ def short_intervals(monkeypatch):
     monkeypatch.setattr(lease, "STALE_SECONDS", 0.5)
 
 
-def write_heartbeat(folder, host="elsewhere", token="theirs", time_=None):
-    owner = {"host": host, "pid": 1, "time": time_ or time.time(), "token": token}
+def write_heartbeat(folder, host="elsewhere", token="theirs", time_=None, process=""):
+    owner = {"host": host, "pid": 1, "process": process, "time": time_ or time.time(), "token": token}
     temporary = folder / "owner.tmp"
     temporary.write_text(json.dumps(owner))
     temporary.replace(folder / "owner.json")  # atomically, as `lease` does
@@ -73,11 +80,65 @@ def test_stale_lease_of_another_host_is_taken_over(tmp_path, other_host):
     assert time.monotonic() - start_time > 0.75  # 0.3 s alive and 0.5 s stale
 
 
-def test_lease_of_a_dead_local_process_is_taken_over_at_once(tmp_path, monkeypatch):
+@pytest.fixture
+def dead_process():
+    """The identity of a process that has ended; its parent has not waited for it yet."""
+    process = subprocess.Popen([sys.executable, "-c", IDENTIFY], stdout=subprocess.PIPE, text=True)
+    identity = process.stdout.readline().strip()
+    assert process_identity.get_process_state(identity) == "running"
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    yield identity
+    process.wait()
+    process.stdout.close()
+
+
+def test_lease_of_a_process_that_ended_here_is_taken_over_at_once(tmp_path, monkeypatch, dead_process):
     monkeypatch.setattr(lease, "STALE_SECONDS", 1000)
-    write_heartbeat(tmp_path, host=lease.HOST)
-    with hold_lease(tmp_path, timeout_seconds=0):
-        pass
+    for identity in (dead_process, change_identity(start="1")):
+        assert process_identity.get_process_state(identity) == "ended"
+        write_heartbeat(tmp_path, process=identity)
+        assert not lease.is_held_on_other_host(tmp_path)
+        with hold_lease(tmp_path, timeout_seconds=0):
+            pass
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"boot_id": "another"}, {"namespace": "1"}, {"pid": "x"}, None],
+    ids=["another machine", "another container", "broken", "no identity"],
+)
+def test_process_of_the_same_host_name_and_pid_elsewhere_keeps_its_lease(tmp_path, changes):
+    identity = "" if changes is None else change_identity(**changes, start="1")
+    stop = threading.Event()
+
+    def live():
+        while not stop.wait(0.05):
+            write_heartbeat(tmp_path, host=lease.HOST, process=identity)
+
+    write_heartbeat(tmp_path, host=lease.HOST, process=identity)
+    thread = threading.Thread(target=live)
+    thread.start()
+    try:
+        assert lease.is_held_on_other_host(tmp_path)
+        with pytest.raises(Timeout), hold_lease(tmp_path, timeout_seconds=1):
+            pass
+    finally:
+        stop.set()
+        thread.join()
+    assert json.loads((tmp_path / "owner.json").read_text())["token"] == "theirs"
+
+
+def test_running_process_keeps_its_lease_without_a_heartbeat_for_observers(tmp_path):
+    write_heartbeat(tmp_path, process=process_identity.identify_process())
+    assert lease.is_held_on_other_host(tmp_path)
+
+
+def test_process_without_proc_has_no_identity(monkeypatch):
+    identity = process_identity.identify_process()
+    monkeypatch.setattr(os, "readlink", lambda path: "1")  # the /proc of the host
+    assert process_identity.identify_process() == ""
+    assert process_identity.get_process_state(identity) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -160,11 +221,11 @@ def test_status_shows_runs_of_other_hosts(tmp_path, age, word):
 def test_process_of_another_user_is_running_and_a_zombie_is_not(monkeypatch):
     zombie = subprocess.Popen(["true"])
     os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
-    assert not lease.is_process_running(zombie.pid)
+    assert not process_identity.is_process_running(zombie.pid)
     zombie.wait()
 
     def forbid(pid, number):
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", forbid)
-    assert lease.is_process_running(1)
+    assert process_identity.is_process_running(1)

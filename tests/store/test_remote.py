@@ -2,13 +2,14 @@
 
 import json
 import multiprocessing
+import shutil
 import sys
 import time
 
 import pytest
 from buckets import URL, needs_s3
 from filelock import Timeout
-from processes import wait_until
+from processes import change_identity, wait_until
 
 from attnlab.errors import InvalidConfig
 from attnlab.store import file_names, lease, remote, run_directories
@@ -54,8 +55,8 @@ def list_names():
     return set(RemoteFiles(URL).list())
 
 
-def make_lease(token):
-    owner = {"host": token, "pid": 1, "token": token, "mirror": token}
+def make_lease(token, process=""):
+    owner = {"host": token, "pid": 1, "process": process, "token": token}
     return RemoteLease(RemoteFiles(URL), "folder", owner)
 
 
@@ -96,6 +97,12 @@ class TestLease:
         third.acquire(0.5, wait_forever=True)
         assert third.generation == 3, "only because the second one is stale"
         assert second.describe_successor() == "c, pid 1"
+
+    def test_lease_of_a_process_that_ended_here_is_taken_at_once(self, bucket):
+        make_lease("a", process=change_identity(start="1")).acquire(60.0, wait_forever=True)
+        successor = make_lease("b", process=change_identity())
+        successor.acquire(60.0, wait_forever=False)
+        assert successor.generation == 2
 
     def test_holder_on_a_deleted_generation_finds_the_newer_one(self, bucket):
         for token in "ab":
@@ -175,8 +182,11 @@ class TestMirror:
         mirror.refresh()
         assert not (other / ID / "run.json").exists()
 
-    def test_live_holder_elsewhere_is_waited_for(self, open_mirror):
+    @pytest.mark.parametrize("is_copied", [False, True], ids=["own cache", "copied cache"])
+    def test_live_holder_elsewhere_is_waited_for(self, open_mirror, tmp_path, is_copied):
         root, _ = open_mirror("a")
+        if is_copied:
+            shutil.copytree(tmp_path / "a", tmp_path / "b")
         with hold_lease(write_config(root)):
             other, mirror = open_mirror("b")
             assert mirror.is_held(other / ID, 60.0)
@@ -202,7 +212,7 @@ class TestMirror:
         monkeypatch.setattr(lease.os, "_exit", exit_)
         root, _ = open_mirror("a")
         folder = write_config(root)
-        successor = RemoteLease(RemoteFiles(URL), ID, {"host": "b", "pid": 7, "token": "b", "mirror": "b"})
+        successor = RemoteLease(RemoteFiles(URL), ID, {"host": "b", "pid": 7, "process": "", "token": "b"})
         with pytest.raises(Exit, match=str(lease.TAKEN_OVER_EXIT_CODE)):
             self.lose_lease(folder, successor)
         assert f"{ID}: taken over by b, pid 7\n" in capsys.readouterr().err

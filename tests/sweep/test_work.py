@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import get_parent, is_alive, load_records, load_records_by_act, wait_until
+from processes import change_identity, get_parent, is_alive, load_records, load_records_by_act, wait_until
 from toys import TOY
 
 from attnlab.cli.verbs.work import parse_duration
 from attnlab.errors import InvalidConfig
 from attnlab.store.lease import HOST, hold_lease
-from attnlab.sweep.execute.work_folder import WorkPlan
+from attnlab.sweep.execute.work_folder import WorkFolder, WorkPlan, load_workers
 
 SWEEP = ("+experiment=heads", "seed=0,1,2,3", "sweep.slots=1")
 # Python imports it at each start; the fork server and its children get the name too.
@@ -114,6 +114,27 @@ def test_difference_names_the_package(tmp_path):
     mine = WorkPlan(runs="1", versions={"torch": "2.12"}, **values)
     other = WorkPlan(runs="2", versions={"torch": "2.13"}, **values)
     assert mine.describe_difference(other) == "torch 2.12 against 2.13"
+
+
+def test_workers_of_one_host_name_and_pid_are_told_apart(tmp_path):
+    values = {"terms": "1", "runs": "1", "versions": {}, "devices": (), "data": (), "source": {}}
+    plan = WorkPlan(title="t", command="c", host="h", pid=1, began="now", **values)
+    folders = [WorkFolder(tmp_path, plan) for _ in range(2)]
+    for folder in folders:
+        folder.join()
+        folder.write_state("cpu", 1, [])
+    assert len(load_workers(tmp_path, "t")) == 2
+    folders[0].remove_state()
+    [state] = load_workers(tmp_path, "t")
+    late = {"time": time.time() - 1000}
+    for changes, expected in (
+        ({"process": change_identity(start="1")}, False),
+        (late, True),
+        ({"process": change_identity(namespace="1", start="1")}, True),
+        ({"process": change_identity(boot_id="another"), **late}, False),
+        ({"process": "", **late}, False),
+    ):
+        assert state.model_copy(update=changes).is_alive == expected, changes
 
 
 @pytest.mark.rare

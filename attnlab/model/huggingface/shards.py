@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnlab.model.finite_weights import require_finite
 from attnlab.store.atomic_files import parse_json
+from attnlab.store.safe_paths import is_plain_name
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -72,7 +73,7 @@ class ShardReader:
             )
         weight_map = read_json_mapping(self.folder / INDEX_FILE).get("weight_map")
         names = sorted(map(str, weight_map.values())) if isinstance(weight_map, dict) else []
-        if not names or any(Path(name).name != name for name in names):
+        if not names or not all(map(is_plain_name, names)):
             raise ValueError(f"{self.folder / INDEX_FILE} has no weight_map of files in the same folder")
         paths = [self.folder / name for name in dict.fromkeys(names)]
         missing = [path for path in paths if not path.is_file()]

@@ -26,6 +26,7 @@ from attnlab.report.tables.conflicts import Conflict, find_conflicts
 from attnlab.report.tables.source_links import find_bibliography
 from attnlab.report.verdicts.results import Run
 from attnlab.store.atomic_files import replace_atomically
+from attnlab.store.safe_paths import resolve_below
 
 SUMMARY_NAME = "summary"
 FORMULA_PREFIXES = (
@@ -145,14 +146,13 @@ def _render_files_once(source: Path, conflicts: Sequence[Conflict]) -> None:
     bibliography = find_bibliography(folder)
     notices = describe_outdated(folder)
     page = render_html(report, rendered, archive, conflicts, bibliography, notices).encode()
-    (folder / "figures").mkdir(exist_ok=True)
-    for old in sorted((folder / "figures").glob("*.png")):
+    figures = resolve_below(folder, "figures")
+    figures.mkdir(exist_ok=True)
+    for old in sorted(figures.glob("*.png")):
         if old.stem not in rendered.pngs and not old.name.startswith("."):  # another command's temporary file
             old.unlink(missing_ok=True)
     for name, picture in rendered.pngs.items():
-        write_atomically(
-            folder / f"{name}.png" if name == SUMMARY_NAME else folder / "figures" / f"{name}.png", picture
-        )
+        write_atomically(folder / f"{name}.png" if name == SUMMARY_NAME else figures / f"{name}.png", picture)
     write_atomically(
         folder / "report.md",
         render_markdown(report, [*notices, *rendered.error_messages], conflicts, bibliography).encode(),

@@ -32,6 +32,7 @@ from attnlab.store.experiment_schema import (
     resolve_resource_alias,
 )
 from attnlab.store.run_schema import FrozenModel
+from attnlab.store.safe_paths import resolve_below
 
 CITATION_KEYS = ("source", "source_says", "other_source", "other_says")
 EXPERIMENT_KEYS = ("question", "margin_reason")
@@ -137,8 +138,8 @@ def load_reworded_ladder(folder: Path) -> LadderReport:
 
 def _load_ladder_size(folder: Path, ladder: LadderReport) -> Report | None:
     """Load the first report of a size that lies beside a ladder; None if there is none."""
-    sources = (folder.parent / f"{ladder.name}.{size.name}" / "report.json" for size in ladder.sizes)
-    source = next(filter(Path.is_file, sources), None)
+    names = (f"{ladder.name}.{size.name}/report.json" for size in ladder.sizes)
+    source = next((file for name in names if (file := resolve_below(folder.parent, name)).is_file()), None)
     return load_report(source) if source else None
 
 

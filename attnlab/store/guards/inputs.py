@@ -14,6 +14,8 @@ from typing import Any
 from attnlab.errors import InvalidConfig
 from attnlab.store.atomic_files import describe_special_file
 from attnlab.store.fingerprint import flatten_config
+from attnlab.store.safe_paths import is_plain_name as is_plain_name  # code in run ids imports it from here
+from attnlab.store.safe_paths import require_run_name
 
 DATA_FILE_KEYS = ("path", "validation_path")  # of `data`: paths or patterns of files
 MAX_FOLDER_ENTRIES = 2000  # entries of a folder that are checked
@@ -33,9 +35,8 @@ def validate_inputs(config: Mapping[str, Any]) -> None:
         for key in DATA_FILE_KEYS:
             if _reads_data_files(data, key) and Path(data[key]).is_dir():
                 raise InvalidConfig(f"data.{key}={data[key]} is a folder: give a regular file")
-    parent = config.get("parent")
-    if parent and not is_plain_name(str(parent)):
-        raise InvalidConfig(f"parent={parent}: a path is not allowed: give the id of a run in paths.runs")
+    if parent := config.get("parent"):
+        require_run_name("parent", str(parent))
 
 
 def require_data_files(config: Mapping[str, Any]) -> None:
@@ -57,11 +58,6 @@ def iterate_possible_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str
         for value in leaf if isinstance(leaf, list) else [leaf]:
             if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value:
                 yield key, value
-
-
-def is_plain_name(text: str) -> bool:
-    """Whether a text is a single path component, other than `.` and `..`."""
-    return text not in ("", ".", "..") and not {"/", os.sep, "\0"} & {*text}
 
 
 def reject_special_files(key: str, path: Path, *, recursive: bool) -> None:

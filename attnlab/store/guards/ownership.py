@@ -32,6 +32,7 @@ from attnlab.store.file_names import (
 from attnlab.store.guards.digests import RUN_FILES
 from attnlab.store.lease import hold_lease, is_held_on_other_host
 from attnlab.store.run_schema import RunConfig
+from attnlab.store.safe_paths import resolve_below
 
 LOCK_FILE = ".attnlab.lock"
 REMOVAL_FOLDER = ".removing"  # holds runs while they are removed
@@ -135,12 +136,15 @@ def load_owned_run(folder: Path) -> RunConfig | None:
 
 
 def require_file_paths(folder: Path) -> None:
-    """Check before training that no folder stands in place of a file that a run writes.
+    """Check before training that no folder and no link out of it stands in place of a file that a run writes.
 
     Raises:
         InvalidConfig: one does.
     """
+    resolve_below(folder.parent, folder.name)
     for name in RUN_FILE_NAMES:
+        if (folder / name).is_symlink():
+            resolve_below(folder, name)
         if (folder / name).is_dir():
             raise InvalidConfig(
                 f"{folder / name}: a folder in place of a file of the run: move it away, and run the command "
@@ -182,7 +186,7 @@ def remove_run(folder: Path) -> list[str]:
     with FileLock(folder / "lock", timeout=0):
         if is_held_on_other_host(folder):
             raise Timeout(str(folder / "lock"))
-        removal_folder = folder.parent / REMOVAL_FOLDER / folder.name
+        removal_folder = resolve_below(folder.parent, f"{REMOVAL_FOLDER}/{folder.name}")
         removal_folder.parent.mkdir(exist_ok=True)
         folder.rename(removal_folder)
         return _finish_removal(removal_folder)

@@ -24,7 +24,7 @@ from attnlab.store.atomic_files import append_line, describe_special_file, parse
 from attnlab.store.experiment_schema import Experiment
 from attnlab.store.guards import ownership
 from attnlab.store.guards.preregistered_terms import PreregisteredTerms, describe_changes, extract_terms
-from attnlab.store.run_schema import FrozenModel
+from attnlab.store.run_schema import FrozenModel, RunId
 
 RunIds = Mapping[str, Mapping[int, str]]  # by arm and seed
 
@@ -80,7 +80,7 @@ class PreregisteredRuns(FrozenModel):
 
     preregistration: str
     time: str
-    runs: dict[str, dict[int, str]]
+    runs: dict[str, dict[int, RunId]]
     known_pairs: int
 
 

@@ -16,8 +16,9 @@ from pydantic import ValidationError
 from attnlab.store import file_names, fingerprint
 from attnlab.store.atomic_files import read_json, write_json
 from attnlab.store.guards import ownership
-from attnlab.store.lease import HOST, is_process_running
-from attnlab.store.run_schema import FrozenModel
+from attnlab.store.lease import HOST
+from attnlab.store.process_identity import get_process_state, identify_process
+from attnlab.store.run_schema import FrozenModel, RunId
 
 REFERENCE_KIND: Literal["a user of attnlab's runs"] = "a user of attnlab's runs"
 
@@ -38,12 +39,13 @@ class RunReference(FrozenModel):
     command: str
     reports: str
     report: str | None
-    runs: tuple[str, ...]
+    runs: tuple[RunId, ...]
     began: str
     published: str | None = None
     forgotten: str | None = None
     host: str
     pid: int
+    process: str = ""  # `process_identity`; empty in files of earlier versions
 
     @property
     def names(self) -> set[str]:
@@ -52,8 +54,8 @@ class RunReference(FrozenModel):
 
     @property
     def is_running(self) -> bool:
-        """Whether its command still runs on this host."""
-        return not self.published and self.host == HOST and is_process_running(self.pid)
+        """Whether its command still runs, as far as this machine knows."""
+        return not self.published and get_process_state(self.process) == "running"
 
 
 def create_reference(
@@ -70,6 +72,7 @@ def create_reference(
         began=ownership.get_timestamp(),
         host=HOST,
         pid=os.getpid(),
+        process=identify_process(),
     )
 
 

@@ -15,6 +15,7 @@ from attnlab.errors import InvalidConfig, escape_unprintable
 from attnlab.store import config_groups, fingerprint, remote, run_directories
 from attnlab.store.guards import inputs, run_references, trust
 from attnlab.store.run_schema import RunConfig, RunEstimate, RunResult, Use
+from attnlab.store.safe_paths import require_run_name
 from attnlab.sweep.execute import logger_sync, worker
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress, describe_ending
@@ -30,9 +31,7 @@ def run_job(config: DictConfig) -> RunResult | None:
     Failures of the run are recorded, not raised, because launchers handle exceptions differently.
     """
     if config.get("id"):
-        if not inputs.is_plain_name(str(config.id)):
-            raise InvalidConfig(f"id={config.id}: a path is not allowed; give the id of a run in paths.runs")
-        folder = Path(config.paths.runs) / str(config.id)
+        folder = Path(config.paths.runs) / require_run_name("id", str(config.id))
         trust.require_trusted_names(
             run_directories.load_run_config(folder).config,
             folder / "spec.json",

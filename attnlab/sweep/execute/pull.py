@@ -5,7 +5,6 @@ waits: the run of a dead worker becomes free, and is continued from its checkpoi
 that is read here beforehand only avoids collisions.
 """
 
-import os
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -13,11 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from attnlab.store import lease, remote, run_directories
 from attnlab.store.atomic_files import read_json_object
 from attnlab.store.config_groups import WorkLimits
+from attnlab.store.process_identity import get_process_state
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.execute import repair, worker_slots
 from attnlab.sweep.execute.pool import ActiveRun, Pool
@@ -68,9 +66,9 @@ class PullLauncher(Pool):
         self._next_scan = self._next_heartbeat = 0.0
         self._reported_runs: tuple[str, ...] = ()
         self._specs: dict[Path, RunConfig] = {}
-        self._owners: dict[Path, tuple[str, float]] = {}  # lease of another host, and when it last changed
+        self._owners: dict[Path, tuple[str, float]] = {}  # lease held elsewhere, and when it last changed
         self._faults = HostFaults()
-        self._random = random.Random(f"{lease.HOST} {os.getpid()}")
+        self._random = random.Random()
 
     def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
         """Train the runs in `folders` that no other worker trains; return when all of them have ended.
@@ -154,17 +152,13 @@ class PullLauncher(Pool):
         return not repair.needs_repair(spec, record, folder.parent, self.retry_failed)
 
     def _is_held(self, folder: Path) -> bool:
-        """Whether another process seems to hold the run: by its lock here, by its heartbeat elsewhere."""
+        """Whether another process seems to hold the run: it runs here, or its heartbeat changes."""
         owner = read_json_object(folder / "owner.json")
         if not owner:
             mirror = remote.find_mirror(folder.parent)
             return mirror is not None and mirror.is_held(folder, lease.STALE_SECONDS)
-        if owner.get("host") == lease.HOST:
-            try:
-                with FileLock(folder / "lock", timeout=0):
-                    return False
-            except Timeout:
-                return True
+        if (state := get_process_state(owner.get("process"))) != "unknown":
+            return state == "running"
         text, changed_at = str(owner), time.monotonic()
         if (known := self._owners.get(folder)) and known[0] == text:
             changed_at = known[1]

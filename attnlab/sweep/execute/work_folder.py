@@ -7,9 +7,10 @@ comparison as in its report, DIGEST a digest of its runs and terms before any le
 
 import os
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from attnlab.store import fingerprint, lease, remote
 from attnlab.store.atomic_files import read_json, replace_atomically, write_json
 from attnlab.store.file_names import WORK_FOLDER, make_file_name
 from attnlab.store.guards import ownership
+from attnlab.store.process_identity import get_process_state, identify_process
 from attnlab.store.run_schema import FrozenModel
+from attnlab.store.safe_paths import resolve_below
 from attnlab.sweep.plan.plan import Plan
 
 MAX_NAMED_MODULES = 3
@@ -82,6 +85,7 @@ class WorkerState(FrozenModel):
 
     host: str
     pid: int
+    process: str = ""  # `store.process_identity`; empty in files of earlier versions
     device: str
     slots: int
     runs: tuple[str, ...] = ()
@@ -89,8 +93,9 @@ class WorkerState(FrozenModel):
 
     @property
     def is_alive(self) -> bool:
-        if self.host == lease.HOST:
-            return lease.is_process_running(self.pid)
+        state = get_process_state(self.process)
+        if state != "unknown":
+            return state == "running"
         return abs(time.time() - self.time) < lease.OBSERVER_STALE_SECONDS
 
 
@@ -136,10 +141,12 @@ class WorkFolder:
 
     root: Path
     plan: WorkPlan
+    token: str = field(default_factory=lambda: uuid.uuid4().hex[:8])  # host and pid may not be unique
 
     @property
     def path(self) -> Path:
-        return self.root / WORK_FOLDER / f"{make_file_name(self.plan.title)}~{self.plan.digest}"
+        name = f"{make_file_name(self.plan.title)}~{self.plan.digest}"
+        return resolve_below(self.root, f"{WORK_FOLDER}/{name}")
 
     @property
     def plan_file(self) -> Path:
@@ -147,7 +154,7 @@ class WorkFolder:
 
     @property
     def _state_file(self) -> Path:
-        return self.path / "workers" / f"{make_file_name(lease.HOST)}-{os.getpid()}.json"
+        return self.path / "workers" / f"{make_file_name(lease.HOST)}-{self.token}.json"
 
     @property
     def quarantine_file(self) -> Path:
@@ -184,8 +191,9 @@ class WorkFolder:
     def write_state(self, device: str, slots: int, runs: Sequence[str]) -> None:
         """Write this worker's heartbeat; a full disk is left to training to report."""
         state = WorkerState(
-            host=lease.HOST, pid=os.getpid(), device=device, slots=slots, runs=tuple(runs), time=time.time()
-        )
+            host=lease.HOST, pid=os.getpid(), process=identify_process(), device=device, slots=slots,
+            runs=tuple(runs), time=time.time(),
+        )  # fmt: skip
         with suppress(OSError), replace_atomically(self._state_file, sync=False) as temporary:
             temporary.write_text(state.model_dump_json(), encoding="utf-8")
         with suppress(OSError):

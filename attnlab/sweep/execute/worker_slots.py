@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from attnlab.errors import InvalidConfig
-from attnlab.store.lease import is_process_running
+from attnlab.store.process_identity import is_process_running
 from attnlab.sweep.execute import process_control
 from attnlab.sweep.plan import fork_server
 from attnlab.sweep.plan.fork_server import Context
