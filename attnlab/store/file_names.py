@@ -8,9 +8,10 @@ STORE_KIND = "a store of attnlab's runs"  # in the mark
 WORK_FOLDER = "work"  # attnlab/sweep/execute/work_folder.py
 REFERENCES_FOLDER = "users"  # attnlab/store/guards/run_references.py
 PREREGISTRATION_LOG = "declarations.jsonl"  # attnlab/store/guards/preregistrations.py
-_NAME = r"[A-Za-z0-9_@~-][A-Za-z0-9_.@~-]{0,149}"
-SHARED_FILE_PATTERN = re.compile(  # of a store in a bucket: what hosts share besides runs
-    rf"{re.escape(PREREGISTRATION_LOG)}|{WORK_FOLDER}/{_NAME}(\.json|/(workers|quarantine)/{_NAME}\.json)"
+_NAME = r"(?!\.)[A-Za-z0-9_.@~-]{0,120}"
+SHARED_FILE_PATTERN = re.compile(  # of a store in a bucket: files outside runs that hosts share
+    rf"{re.escape(PREREGISTRATION_LOG)}|"
+    rf"{WORK_FOLDER}/{_NAME}~[0-9a-f]{{8}}(/(workers|quarantine)/{_NAME})?\.json"
 )
 RUN_ID_PATTERN = re.compile(r"[0-9a-f]{16}")  # the name of a run directory
 

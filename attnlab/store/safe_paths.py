@@ -23,7 +23,7 @@ def resolve_below(root: Path, name: str) -> Path:
     if not problem and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
         problem = "leads out of the folder by a link"
     if problem:
-        raise InvalidConfig(f"{root}: {name!r} {problem}: remove or rename it")
+        raise InvalidConfig(f"{root}: the name {name!r} {problem}: remove or rename it")
     return path
 
 
@@ -40,7 +40,7 @@ def require_safe_names(names: Iterable[str], place: str) -> None:
         if not problem and (other := names_by_key.setdefault(key, name)) != name:
             problem = f"is one file with {other!r} where case does not matter"
         if problem:
-            raise InvalidConfig(f"{place}: {name!r} {problem}: remove or rename it")
+            raise InvalidConfig(f"{place}: the name {name!r} {problem}: remove or rename it")
 
 
 def is_plain_name(text: str) -> bool:
@@ -62,10 +62,10 @@ def require_run_name(key: str, text: str) -> str:
 def explain_unsafe_name(name: str) -> str:
     """Explain why a relative path, with `/` between its parts, is not safe; empty if it is."""
     parts = name.split("/")
-    if name.startswith("/") or re.match("[A-Za-z]:", name):
+    if name.startswith("/") or any(re.match("[A-Za-z]:", part) for part in parts):
         return "is an absolute path"
     if not {"", ".", ".."}.isdisjoint(parts):
-        return "has an empty part, `.` or `..`"
+        return "has an empty, `.` or `..` part"
     if "\\" in name or escape_unprintable(name) != name:
         return "has a backslash or a control character"
     if len(name.encode()) > MAX_NAME_BYTES or any(len(part.encode()) > MAX_PART_BYTES for part in parts):

@@ -1,13 +1,16 @@
 """A stored report is shown with the wording of the current experiment file, and with its own numbers."""
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
 from attnlab.config import CONF
-from attnlab.report.ladder_schema import load_ladder
+from attnlab.errors import InvalidConfig
+from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
 from attnlab.report.pages import index, markdown, report_files, summary
 from attnlab.report.replications.ladder_page import render_ladder_markdown
 from attnlab.report.schema import Report, load_report
@@ -81,6 +84,29 @@ def test_a_ladder_size_states_the_margin_of_the_ladder():
     stored = load_ladder(folder)
     assert ladder.comparisons == stored.comparisons
     assert [claim.verdicts for claim in ladder.claims] == [claim.verdicts for claim in stored.claims]
+
+
+@pytest.mark.parametrize("name", ["x/../../../other", "a\\b", "a\0b"])
+def test_ladder_with_a_path_in_place_of_a_size_reads_no_other_folder(tmp_path, name):
+    document = json.loads((REFERENCES / "gqa_vs_mha@two_cores" / LADDER_FILE).read_text("utf-8"))
+    document["sizes"][0]["name"] = name
+    folder = tmp_path / "ladder"
+    folder.mkdir()
+    (folder / LADDER_FILE).write_text(json.dumps(document), "utf-8")
+    with pytest.raises(InvalidConfig, match="remove or rename it"):
+        claim_sources.load_reworded_ladder(folder)
+
+
+def test_figures_of_a_report_are_not_written_through_a_link(tmp_path, blank_charts):
+    folder, pictures = tmp_path / "gqa_vs_mha", tmp_path / "pictures"
+    pictures.mkdir()
+    (pictures / "mine.png").touch()
+    folder.mkdir()
+    shutil.copy(REFERENCES / "gqa_vs_mha" / "report.json", folder)
+    (folder / "figures").symlink_to(pictures)
+    with pytest.raises(InvalidConfig, match="'figures' leads out of the folder by a link"):
+        report_files.render_report(folder)
+    assert [path.name for path in pictures.iterdir()] == ["mine.png"]
 
 
 def test_page_markdown_slide_and_index_show_the_current_words(tmp_path, blank_charts, monkeypatch):

@@ -139,14 +139,14 @@ def load_conflicts(folder: Path) -> dict[str, list[Conflict]]:
 
 def _render_files_once(source: Path, conflicts: Sequence[Conflict]) -> None:
     report = load_reworded_report(source)
+    folder = source.parent
+    figures = resolve_below(folder, "figures")
     pictures = build_png_figures(report)
     rendered = render_charts(list_page_figures(report), pictures, {SUMMARY_NAME: render_slide(report)})
     archive = map_archive.read_archive(source.with_name(map_archive.ARCHIVE_NAME))
-    folder = source.parent
     bibliography = find_bibliography(folder)
     notices = describe_outdated(folder)
     page = render_html(report, rendered, archive, conflicts, bibliography, notices).encode()
-    figures = resolve_below(folder, "figures")
     figures.mkdir(exist_ok=True)
     for old in sorted(figures.glob("*.png")):
         if old.stem not in rendered.pngs and not old.name.startswith("."):  # another command's temporary file
