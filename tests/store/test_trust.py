@@ -175,7 +175,7 @@ def test_libraries_cannot_be_trusted_as_a_whole(module, library, config_home, tm
     assert trust.load_trusted_modules() == ()
     (config_home / "attnlab").mkdir(parents=True)  # recorded by an earlier version
     (config_home / "attnlab" / "trusted").write_text(f"{module}\n")
-    with pytest.raises(InvalidConfig, match="not trusted|not a valid"):
+    with pytest.raises(InvalidConfig, match=r"not trusted|not a valid"):
         check_node({"_target_": f"{module}.load"}, tmp_path)
 
 

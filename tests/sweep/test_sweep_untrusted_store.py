@@ -72,7 +72,7 @@ def test_edited_config_of_a_finished_run_is_written_again_with_its_provenance(at
     [
         (
             {"seed": 7},
-            "was edited: seed is 7, its run was planned with 3: run the experiment's command again",
+            "was edited: seed is 7, its run was planned with 3: run the experiment",
         ),
         ({"sweep": {"train": "harmful"}}, "sweep.train = harmful: not trusted"),
         ({"logger": {"mine": {"_target_": "harmful.Logger"}}}, "logger.mine._target_ = harmful.Logger: not"),
