@@ -12,10 +12,11 @@ import pytest
 from buckets import bucket, s3_server  # noqa: F401 - fixtures
 from filelock import FileLock
 from sampling import CASES, FULL, sample
+from stored_runs import make_spec, write_spec
 from toys import attnlab, plan_toy, shipped_loader, toy  # noqa: F401 - fixtures
 
-from attnlab.store import run_directories
-from attnlab.store.run_schema import RunConfig, Use
+from attnlab.store.guards.trust import DECLARED_VARIABLE
+from attnlab.store.run_schema import RunEstimate
 
 os.environ.pop("WANDB_MODE", None)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -134,14 +135,24 @@ def corpus_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make_run_dir(tmp_path: Path) -> Callable[[str, dict[str, Any]], Path]:
-    """`make_run_dir(id, config)`: a run directory, ready for `attnlab.training.run.run`."""
+    """`make_run_dir(name, config)`: the directory of a checked run, ready for `attnlab.training.run.run`.
+
+    Its id depends on the config and the name.
+    """
 
     def make(name: str, config: dict[str, Any]) -> Path:
-        run = RunConfig(id=name, config=config, use=Use(experiment="exam", arm="mha"))
-        run_directories.write_run_config(tmp_path / "runs", run)
-        return tmp_path / "runs" / name
+        from attnlab.training.preflight import check
+
+        estimate = RunEstimate.model_validate(check(config))
+        return write_spec(tmp_path / "runs", make_spec(config, name, estimate))
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def no_declared_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the names that a command of an earlier test has declared in this process."""
+    monkeypatch.setenv(DECLARED_VARIABLE, "")
 
 
 @pytest.fixture

@@ -4,18 +4,17 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_model
+from stored_runs import make_spec, write_spec
 
 from attnlab.model.build import build_model, instantiate_config
-from attnlab.store import run_directories
-from attnlab.store.run_schema import RunConfig, RunEstimate, Use
+from attnlab.store.run_schema import RunEstimate
 
 
-def write_untrained(root: Path, name: str, config: dict[str, Any]) -> Path:
-    """Write the run directory `root / name` without training, and return it."""
+def write_untrained(root: Path, config: dict[str, Any]) -> Path:
+    """Write a run directory without training, and return it."""
     data = instantiate_config(config["data"])
     estimate = RunEstimate(data=data.describe(), context=data.task.length)
-    use = Use(experiment="exam", arm="mha")
-    run_directories.write_run_config(root, RunConfig(id=name, config=config, estimate=estimate, use=use))
-    save_model(build_model(config, data.task.vocab_size), str(root / name / "model.safetensors"))
-    data.task.vocabulary().write(root / name)
-    return root / name
+    folder = write_spec(root, make_spec(config, estimate=estimate))
+    save_model(build_model(config, data.task.vocab_size), str(folder / "model.safetensors"))
+    data.task.vocabulary().write(folder)
+    return folder

@@ -22,10 +22,11 @@ from attnlab.measure.training_pass import (
     list_device_passes,
     make_autocast,
 )
-from attnlab.model.build import build_model, instantiate_config, select_device
+from attnlab.model.build import build_data, build_model, instantiate_config, select_device
 from attnlab.model.generation import Decoder
 from attnlab.stats import estimate_median
 from attnlab.store import run_directories
+from attnlab.store.guards import trust
 from attnlab.store.run_schema import Metric, index_by_name
 
 N_ROUNDS = 12  # a round is a block A B B A: two samples per arm
@@ -162,8 +163,9 @@ def load_trained_run(folder: Path) -> tuple[Any, Any, str, Any, Mapping[str, Any
     """Return module, model, device, data and config of a finished run, with its final weights."""
     record = run_directories.load_run_result(folder)
     assert record is not None, folder
-    config = record.config
-    data = instantiate_config(config["data"])
+    run_config = trust.load_trusted_run(folder)
+    config = run_config.config
+    data = build_data(run_config)
     data.micro_batches = record.split
     device = select_device(config)
     model = build_model(config, data.task.vocab_size).to(get_weight_dtype(config))

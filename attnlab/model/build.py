@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnlab.errors import RENAMED, format_suggestions
 from attnlab.model.transformer import Transformer
+from attnlab.store.run_schema import RunConfig
 
 MIXER_KEYS = (
     "attention",
@@ -83,6 +84,21 @@ def _require_value(value: Any, config: Mapping[str, Any]) -> Any:
         target = config["path"] if config["_target_"] == "hydra.utils.get_method" else config["_target_"]
         raise ValueError(f"{target} returned None: add a return statement")
     return value
+
+
+def build_data(run_config: RunConfig) -> Any:
+    """Build the data module of a stored run.
+
+    Raises:
+        ValueError: Its text is not the one that the run was planned with.
+    """
+    data = instantiate_config(run_config.config["data"])
+    if data.task.fingerprint != run_config.identity["data"]:
+        raise ValueError(
+            "data.path, or another key of `data` that names files, leads to other text than the run was "
+            "planned with: run the experiment's command again"
+        )
+    return data
 
 
 def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:

@@ -1,10 +1,9 @@
 """Types and ranges of config values that no constructor annotation covers.
 
 Each key is validated once: the groups of `SWEEP_GROUPS` where a config is composed (the plan,
-`hydra.mode=RUN`, a spec.json written by hand), those of `TRAINING_GROUPS` by `check` of attnlab's own
-trainer. `validate_groups` reads only keys that are present, so a user-defined trainer needs none of them.
-Each field description is part of the error message. This module does not import torch: a plan validates
-before anything is built.
+`hydra.mode=RUN`), those of `TRAINING_GROUPS` by `check` of attnlab's own trainer. `validate_groups` reads
+only keys that are present, so a user-defined trainer needs none of them. Each field description is part of
+the error message. This module does not import torch: a plan validates before anything is built.
 """
 
 from collections.abc import Iterable, Mapping

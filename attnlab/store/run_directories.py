@@ -4,6 +4,7 @@ import json
 import os
 import tempfile
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from attnlab.errors import InvalidConfig, describe_path_error
+from attnlab.store import fingerprint
 from attnlab.store.atomic_files import read_json, read_json_object, write_json
 from attnlab.store.guards import digests
 from attnlab.store.run_schema import (
@@ -18,12 +20,14 @@ from attnlab.store.run_schema import (
     RunConfig,
     RunResult,
     Status,
+    Use,
     convert_validation_error,
     require_current_version,
 )
 
 PREVIOUS_RESULT_FILE = "before.json"  # result of a finished run while it is retrained
 EDITED_RESULT_FILE = "edited.json"  # manually edited result, saved when the result is repaired
+_REPEAT_HINT = "run the experiment's command again"
 
 
 def load_run_result(folder: Path) -> RunResult | None:
@@ -87,17 +91,56 @@ def load_run_config(folder: Path) -> RunConfig:
     """Load the config of a run, as written before launch.
 
     Raises:
-        InvalidConfig: spec.json is missing, not a file, truncated, invalid, or of another schema version.
+        InvalidConfig: spec.json is missing, not a file, truncated, invalid, of another schema version, of
+            another run, or edited.
     """
     path = folder / "spec.json"
     content = _read_document(path)
     if not isinstance(content, dict):
-        raise InvalidConfig(f"{path} is missing or truncated: run the experiment's command again")
+        raise InvalidConfig(f"{path} is missing or truncated: {_REPEAT_HINT}")
     require_current_version(content, path)
     try:
-        return RunConfig.model_validate(content)
+        run_config = RunConfig.model_validate(content)
+        fault = _describe_config_fault(run_config, Path(os.path.abspath(folder)).name)
     except ValidationError as error:
         raise convert_validation_error(error, str(path)) from error
+    except InvalidConfig as error:  # a value without a digest, such as NaN
+        raise InvalidConfig(f"{path}: {error}") from error
+    if fault:
+        raise InvalidConfig(f"{path} {fault}")
+    return run_config
+
+
+def _describe_config_fault(run_config: RunConfig, folder_name: str) -> str:
+    """Explain why a config is not the one that its run was planned with; empty if it is.
+
+    The folder's name is the digest of the identity, which contains the config. Keys outside the identity,
+    such as paths and loggers, may differ.
+    """
+    if run_config.id != folder_name:
+        return f"is of run {run_config.id}: give the folder that name"
+    if run_config.id != fingerprint.compute_digest(run_config.identity):
+        return f"was edited: its `identity` is not that of run {run_config.id}: {_REPEAT_HINT}"
+    configs = (fingerprint.strip_excluded_keys(run_config.config), run_config.identity.get("config"))
+    if len({fingerprint.to_canonical_json(config) for config in configs}) == 1:
+        return ""
+    stored, planned = (
+        {key: fingerprint.to_canonical_json(value) for key, value in fingerprint.flatten_config(config)}
+        for config in configs
+    )
+    key = next((key for key in {**planned, **stored} if stored.get(key) != planned.get(key)), "a key")
+    return (
+        f"was edited: {key} is {stored.get(key, 'missing')}, its run was planned with "
+        f"{planned.get(key, 'no such key')}: {_REPEAT_HINT}"
+    )
+
+
+def store_run_config(root: Path, run_config: RunConfig) -> None:
+    """Write spec.json unless it is this config already: a worker may read it at this moment."""
+    with suppress(InvalidConfig):
+        if load_run_config(root / run_config.id) == run_config:
+            return
+    write_run_config(root, run_config)
 
 
 def write_run_config(root: Path, run_config: RunConfig) -> None:
@@ -105,6 +148,15 @@ def write_run_config(root: Path, run_config: RunConfig) -> None:
     folder = root / run_config.id
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "spec.json", run_config.to_dict())
+
+
+def restore_run_config(root: Path, planned: RunConfig) -> None:
+    """Write the planned config in place of an edited one, whose provenance stays if it is valid."""
+    try:
+        use = Use.model_validate(read_json_object(root / planned.id / "spec.json").get("use"))
+    except ValidationError:
+        use = planned.use
+    write_run_config(root, planned.with_changes(use=use))
 
 
 def set_aside_result(folder: Path) -> None:

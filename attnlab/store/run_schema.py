@@ -167,7 +167,6 @@ class Use(FrozenModel):
         base_arm: The arm of the experiment that the run belongs to: "gqa".
         axes: The option chosen in each config group, as in heads: gqa.
         split: Number of micro-batches per batch.
-        user_targets: User-defined names that any run of the command builds.
         retried_failure: `failure_digest` of the failed result that was there when the run was requested.
         trunk: The run of a smaller budget that starts with the same steps.
         keeps_trunk: Whether to save the last state that runs of larger budgets share.
@@ -179,7 +178,6 @@ class Use(FrozenModel):
     axes: dict[str, str] = {}
     overrides: tuple[str, ...] = ()
     split: int = 1
-    user_targets: tuple[str, ...] = ()
     retried_failure: str | None = None
     trunk: Trunk | None = None
     keeps_trunk: bool = False

@@ -7,7 +7,7 @@ failure is reported and never fatal.
 import importlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,10 +15,9 @@ from pydantic import ValidationError
 
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import TimingResult
-from attnlab.store import fingerprint, run_directories
+from attnlab.store import fingerprint
 from attnlab.store.atomic_files import read_json, write_json
 from attnlab.store.guards import trust
-from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.store.source_digests import hash_sources
 from attnlab.sweep.execute import node_setup, process_control, repair, worker_slots
 from attnlab.sweep.plan.fork_server import Context
@@ -35,7 +34,6 @@ def measure_arm_times(
     folders: dict[str, Path],
     device_kind: str,
     context: Context | None,
-    user_targets: Sequence[str] = (),
     announce: Callable[[str], None] = lambda line: None,
 ) -> tuple[TimingResult | None, str]:
     """Return the arms' step times, cached or measured now, and a note with the reason if there are none.
@@ -44,7 +42,6 @@ def measure_arm_times(
         folders: arm -> run directory of one finished run of the arm; fewer than two arms are not timed.
         device_kind: the device that the runs were planned for; "cpu", or a GPU's name.
         context: fork server of the timing process; None starts a new interpreter.
-        user_targets: names outside attnlab that the command composed; stored configs may name no others.
         announce: prints a line before a measurement.
     """
     if len(folders) < 2:
@@ -61,7 +58,6 @@ def measure_arm_times(
     root.mkdir(parents=True, exist_ok=True)
     log = path.with_suffix(".log")
     arguments = [str(path), json.dumps({arm: str(folder) for arm, folder in folders.items()})]
-    arguments.append(json.dumps(list(user_targets)))
     slot = (
         worker_slots.list_worker_slots(device_kind, 1)[0]
         if device_kind != "cpu"
@@ -87,30 +83,20 @@ def _load_times(path: Path) -> TimingResult | None:
     return None
 
 
-def _load_trusted_result(folder: Path, user_targets: Sequence[str]) -> RunResult:
-    """Load the result of a run to be timed.
-
-    Raises:
-        InvalidConfig: its config names a target that is neither trusted nor composed by the command.
-    """
-    record = run_directories.load_run_result(folder)
-    assert record is not None, folder
-    trust.require_trusted_objects(record.config, folder / "run.json", user_targets)
-    return record
-
-
 def main(arguments: list[str]) -> int:
     """Time the arms in this process.
 
     Args:
-        arguments: output file; arm -> run directory as JSON; the command's user targets as JSON.
+        arguments: output file; arm -> run directory as JSON.
+
+    Raises:
+        InvalidConfig: a config was edited, or names a target that is neither trusted nor declared.
     """
     path = Path(arguments[0])
     folders = {arm: Path(folder) for arm, folder in json.loads(arguments[1]).items()}
-    records = [_load_trusted_result(folder, json.loads(arguments[2])) for folder in folders.values()]
-    spec = RunConfig(id=records[0].id, config=records[0].config, estimate=records[0].estimate)
+    specs = [trust.load_trusted_run(folder) for folder in folders.values()]
     try:
-        node_setup.validate_device_kind(load_trainer(get_trainer_name(spec.config)), spec)
+        node_setup.validate_device_kind(load_trainer(get_trainer_name(specs[0].config)), specs[0])
     except InvalidConfig as error:
         print(error)
         return _WRONG_DEVICE

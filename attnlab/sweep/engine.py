@@ -22,7 +22,7 @@ from attnlab.errors import InvalidConfig, escape_unprintable
 from attnlab.report.schema import TimingResult
 from attnlab.store import config_groups, fingerprint, remote, run_directories
 from attnlab.store.config_groups import WorkLimits
-from attnlab.store.guards import preregistrations, run_references
+from attnlab.store.guards import preregistrations, run_references, trust
 from attnlab.store.guards.preregistrations import Preregistration
 from attnlab.store.lease import describe_owner, hold_lease, upload_results
 from attnlab.store.remote_files import is_url
@@ -345,11 +345,11 @@ class _Sweep:
             run_directories.require_writable_folder(self.reports, "paths.reports")
             preregistrations.require_writable_log(self.root)
         submission.validate_parents([run for plan in plans for run in plan.runs], self.root)
-        submission.validate_stored_configs([run for plan in plans for run in plan.all_runs], self.root)
+        planned_runs = [run for plan in plans for run in plan.all_runs]
+        trust.declare_names(run.config for run in planned_runs)
+        submission.validate_stored_configs(planned_runs, self.root)
         if hasattr(self.launcher, "validate_runs"):  # launchers of third parties may lack it
-            self.launcher.validate_runs(
-                self.select_runs_to_launch([run for plan in plans for run in plan.all_runs]), self.settings
-            )
+            self.launcher.validate_runs(self.select_runs_to_launch(planned_runs), self.settings)
 
     def register_references(self, plans: Sequence[Plan]) -> None:
         """Write references to the runs of all plans, so that `clean` keeps them."""
@@ -440,9 +440,8 @@ class _Sweep:
         if to_launch:
             count_work = partial(work_left.load_work_left, plans, self.root, self.settings)
             self.progress.start_stage(count_work, [self.root / run.id for run in to_launch])
-        user_targets = submission.list_user_targets([run for plan in plans for run in plan.all_runs])
         status = submission.launch_with_retries(
-            to_launch, self.root, _name_experiments(plans), self.launcher, self.settings, user_targets
+            to_launch, self.root, _name_experiments(plans), self.launcher, self.settings
         )
         with suppress(OSError):  # without a network, the report has the runs of this machine
             remote.refresh(self.root)
@@ -462,8 +461,7 @@ class _Sweep:
             if is_trained and run.arm not in folders and run_directories.is_done(self.root / run.id):
                 folders[run.arm] = self.root / run.id
         kind = plan.runs[0].estimate.device_kind
-        user_targets = submission.list_user_targets(plan.all_runs)
-        times, note = measure_arm_times(folders, kind, self.context, user_targets, self.progress.print_event)
+        times, note = measure_arm_times(folders, kind, self.context, self.progress.print_event)
         if note:
             print(f"step times not measured: {note}", flush=True)
         return times

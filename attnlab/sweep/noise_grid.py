@@ -21,7 +21,6 @@ from attnlab.report.number_format import format_difference
 from attnlab.store import fingerprint, run_directories
 from attnlab.store.atomic_files import read_json_object, write_json
 from attnlab.store.experiment_schema import Claim, Experiment, format_sides, resolve_resource_alias
-from attnlab.store.guards import trust
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.execute import process_control, worker_slots
 from attnlab.sweep.plan.arms import link_parents
@@ -332,10 +331,6 @@ def main(arguments: list[str]) -> int:
     measure = importlib.import_module(MEASURE_MODULE).measure_window_scores
     scores = {}
     for folder in map(Path, json.loads(arguments[1])):
-        record: RunResult | None = run_directories.load_run_result(folder)
-        assert record is not None, folder
-        run_config = run_directories.load_run_config(folder)
-        trust.require_trusted_objects(record.config, folder / "run.json", run_config.use.user_targets)
         scores[folder.name] = measure(folder)
     write_json(Path(arguments[0]), scores)
     return 0

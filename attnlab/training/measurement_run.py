@@ -12,7 +12,7 @@ from attnlab.measure import resources
 from attnlab.measure.leakage import load_first_batch, measure_leakage
 from attnlab.measure.measurement import Measurement, is_shapes_only
 from attnlab.measure.training_pass import get_weight_dtype, make_autocast
-from attnlab.model.build import build_model, instantiate_config, select_device
+from attnlab.model.build import build_data, build_model, instantiate_config, select_device
 from attnlab.model.transformer import Transformer
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.training import run_result
@@ -52,14 +52,14 @@ def run_measurement(folder: Path, run_config: RunConfig) -> RunResult:
     start_time = time.perf_counter()
     config = run_config.config
     torch.manual_seed(config["seed"])
-    data = instantiate_config(config["data"])
+    data = build_data(run_config)
     device = select_device(config)
     measurement = instantiate_config(config["measurement"])
     model_device = "meta" if is_shapes_only(measurement) else "cpu"
     with torch.device(model_device):
         model = build_model(config, data.task.vocab_size)
     if config["parent"]:
-        load_parent_weights(model, config, folder.parent, run_config.use.user_targets)
+        load_parent_weights(model, config, folder.parent)
     module = instantiate_config(config["optim"], model=model).to(get_weight_dtype(config)).eval()
     module = module if model_device == "meta" else module.to(device)
     with make_autocast(config, device):

@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import load_model
 
 from attnlab.measure.training_pass import get_weight_dtype
-from attnlab.model.build import build_model, instantiate_config, select_device
+from attnlab.model.build import build_data, build_model, instantiate_config, select_device
 from attnlab.store import run_directories
+from attnlab.store.guards import trust
 from attnlab.training import final_metrics
 from attnlab.training.language_model import LanguageModel
 from attnlab.training.run_result import load_curves
@@ -21,16 +22,16 @@ from attnlab.training.run_result import load_curves
 def measure_again(folder: Path) -> None:
     """Measure the outdated parts of the result in `folder` again, and update its estimate.
 
-    The model is built from spec.json, which this command has written: run.json may come from anybody.
+    The model is built from spec.json, which is checked against the run's id: run.json has no such check.
     """
-    run_config = run_directories.load_run_config(folder)
+    run_config = trust.load_trusted_run(folder)
     result = run_directories.load_run_result(folder)
     assert result is not None
     assert result.is_done
     outdated = result.list_outdated_parts(run_config.estimate)
     config = run_config.config
     torch.manual_seed(config["seed"])
-    data = instantiate_config(config["data"])
+    data = build_data(run_config)
     data.micro_batches = result.split
     model = build_model(config, data.task.vocab_size).to(get_weight_dtype(config))
     module: LanguageModel = instantiate_config(config["optim"], model=model)

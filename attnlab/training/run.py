@@ -13,17 +13,16 @@ from safetensors.torch import save_model
 
 from attnlab.measure.text.probe_window import choose_probe_window
 from attnlab.model import build
-from attnlab.model.build import build_model, instantiate_config
-from attnlab.store import config_groups, run_directories
+from attnlab.model.build import build_data, build_model, instantiate_config
 from attnlab.store.atomic_files import CHECKPOINT_NAMES, replace_atomically
-from attnlab.store.guards import inputs
-from attnlab.store.run_schema import RunConfig, RunEstimate, RunResult
+from attnlab.store.guards import trust
+from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.training import callbacks, checkpoints, measurement_run, run_result, trainer_settings
 from attnlab.training.final_metrics import measure_final_metrics, summarize_metrics
 from attnlab.training.language_model import LanguageModel
 from attnlab.training.loggers.async_logger import AsyncLogger
 from attnlab.training.loggers.logger_group import open_loggers
-from attnlab.training.preflight import check
+from attnlab.training.preflight import check as check
 from attnlab.training.preflight import count_resource as count_resource  # part of the trainer interface
 from attnlab.training.remeasure import measure_again as measure_again
 from attnlab.training.warm_start import load_parent_weights
@@ -34,7 +33,7 @@ def run(folder: Path) -> None:
 
     A run with a `measurement` trains nothing.
     """
-    run_config = _ensure_estimate(run_directories.load_run_config(folder))
+    run_config = trust.load_trusted_run(folder)
     is_rank_zero = os.environ.get("LOCAL_RANK", "0") == "0"  # only one rank logs
     loggers = open_loggers(run_config.config["logger"], run_config, folder) if is_rank_zero else []
     result = None
@@ -66,15 +65,6 @@ def verify(config: Mapping[str, Any]) -> list[Any]:
     return testing.verify(config)
 
 
-def _ensure_estimate(run_config: RunConfig) -> RunConfig:
-    """Check a config written by hand and add its estimate; a sweep has done both."""
-    if run_config.estimate.steps is not None:
-        return run_config
-    config_groups.validate_groups(run_config.config, config_groups.SWEEP_GROUPS)
-    inputs.validate_inputs(run_config.config)
-    return run_config.with_changes(estimate=RunEstimate.model_validate(check(run_config.config)))
-
-
 @trainer_settings.silence_lightning()
 def train(folder: Path, run_config: RunConfig, loggers: list[AsyncLogger]) -> RunResult | None:
     """Train and write the result, which is returned (None on other ranks); never waits for a logger."""
@@ -83,14 +73,14 @@ def train(folder: Path, run_config: RunConfig, loggers: list[AsyncLogger]) -> Ru
     estimate = run_config.estimate
     trainer_settings.reject_environment_settings()
     torch.manual_seed(config["seed"])
-    data = instantiate_config(config["data"])
+    data = build_data(run_config)
     module: LanguageModel = instantiate_config(
         config["optim"], model=build_model(config, data.task.vocab_size)
     )
     checkpoint = checkpoints.find_newest_checkpoint(folder)
     trunk = None if checkpoint else checkpoints.find_trunk(folder, run_config)
     if config["parent"] and not (checkpoint or trunk):
-        load_parent_weights(module.model, config, folder.parent, run_config.use.user_targets)
+        load_parent_weights(module.model, config, folder.parent)
 
     steps = config["trainer"]["max_steps"]
     probe_window = choose_probe_window(data)

@@ -111,10 +111,9 @@ def load_run(folder: Path) -> TrainedModel:
 
 def _read_run(folder: Path) -> tuple[RunConfig, RunResult | None]:
     """Read a run's config and result, and check the names in the config and the files that a model needs."""
-    spec = run_directories.load_run_config(folder)
+    spec = trust.load_trusted_run(folder)
     if spec.config.get("measurement"):
         raise InvalidConfig(f"{folder} is a measurement run, which trains no model: choose a training run")
-    trust.require_trusted_objects(spec.config, folder / "spec.json")
     result = run_directories.load_run_result(folder) or run_directories.load_edited_result(folder)[0]
     needed = [digests.WEIGHTS_FILE, digests.VOCABULARY_FILE]
     for name, fault in (digests.find_broken_files(folder, result, needed) if result else {}).items():

@@ -4,7 +4,7 @@
 this model; nothing is dropped, padded or renamed silently.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,15 +39,10 @@ def validate_parent_vocabulary(config: Mapping[str, Any], data: Any) -> None:
     parent_vocabulary.require_same_vocabulary(name, result.estimate.data, data.describe(), difference)
 
 
-def load_parent_weights(
-    model: Transformer, config: Mapping[str, Any], store: Path, user_targets: Iterable[str] = ()
-) -> None:
+def load_parent_weights(model: Transformer, config: Mapping[str, Any], store: Path) -> None:
     """Load the weights of run `config["parent"]` of the store into `model`, converted by `convert` if set.
 
     Only trusted targets of the parent's config are built.
-
-    Args:
-        user_targets: Names that the command composes besides this config, which count as trusted.
 
     Raises:
         ValueError: The weights do not fit, with the first tensor that does not.
@@ -58,9 +53,7 @@ def load_parent_weights(
     if result is None or not result.is_done or not (folder / "model.safetensors").exists():
         raise ValueError(f"parent={name}: no finished run in {store} has this id: train it first")
     if config.get("convert"):
-        composed_names = {*trust.collect_config_names(config), *user_targets}
-        trust.require_trusted_objects(result.config, folder / "run.json", composed_names)
-        source = build_model(result.config, result.estimate.data["vocab_size"])
+        source = build_model(trust.load_trusted_run(folder).config, result.estimate.data["vocab_size"])
         load_model(source, folder / "model.safetensors")
         state = _convert_parent(source, config).state_dict()
     else:

@@ -46,7 +46,7 @@ class RayLauncherConf:
 @dataclass
 class SlurmLauncherConf:
     _target_: str = f"{_MODULE}.SlurmLauncher"
-    folder: str | None = None  # scripts, logs and pickles, on a disk that all nodes share; null: runs/slurm
+    folder: str | None = None  # scripts, logs, pickles, on a disk that all nodes share; null: in your home
     partition: str | None = None
     account: str | None = None
     qos: str | None = None

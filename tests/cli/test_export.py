@@ -18,7 +18,6 @@ from attnlab.model.huggingface import conversion
 from attnlab.training.trained_model import load_run
 
 torch.set_num_threads(1)
-RUN = "0123456789abcdef"
 TEXT = "Zwölf Boxkämpfer\n\tjagen  Viktor quer über den Sylter Deich: 東京 🦊 <0x41>. " * 40
 
 
@@ -26,7 +25,7 @@ TEXT = "Zwölf Boxkämpfer\n\tjagen  Viktor quer über den Sylter Deich: 東京 
 def write_run(compose: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
     """`write_run(*overrides)`: write an untrained run in runs/ of the working directory."""
     monkeypatch.chdir(tmp_path)
-    return lambda *overrides: write_untrained(tmp_path / "runs", RUN, compose(*overrides))
+    return lambda *overrides: write_untrained(tmp_path / "runs", compose(*overrides))
 
 
 def export(*words: str) -> int:
@@ -41,7 +40,7 @@ def test_transformers_reads_the_same_model_and_tokenizer(
 
     folder = write_run(*overrides)
     trained = load_run(folder)
-    assert export(f"run={RUN[:5]}", "to=new/exported") == 0, capfd.readouterr().err
+    assert export(f"run={folder.name[:5]}", "to=new/exported") == 0, capfd.readouterr().err
     out = "new/exported: config.json, model.safetensors, tokenizer.json, tokenizer_config.json\n"
     assert capfd.readouterr().out == out
     exported = tmp_path / "new" / "exported"
@@ -68,12 +67,12 @@ def test_transformers_reads_the_same_model_and_tokenizer(
 def test_model_that_no_family_has_is_one_line_and_writes_nothing(
     write_run: Callable, capfd: pytest.CaptureFixture[str], tmp_path: Path, overrides: list[str], message: str
 ) -> None:
-    write_run(*overrides)
+    run = write_run(*overrides).name
     before = {*tmp_path.iterdir()}
-    assert export(f"run={RUN}", "to=exported") == 2
+    assert export(f"run={run}", "to=exported") == 2
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert f"run {RUN} cannot be exported: " in err
+    assert f"run {run} cannot be exported: " in err
     assert message in err
     assert {*tmp_path.iterdir()} == before
 
@@ -91,10 +90,10 @@ def test_folder_that_loads_as_another_model_does_not_appear(
         model.head.weight.data += 1.0
         return config, model
 
-    write_run("model=llama")
+    run = write_run("model=llama").name
     before = {*tmp_path.iterdir()}
     monkeypatch.setattr(conversion, "load_hf_model", load_changed_model)
-    assert export(f"run={RUN}", "to=exported") == 2
+    assert export(f"run={run}", "to=exported") == 2
     assert "the written model has other logits" in capfd.readouterr().err
     assert {*tmp_path.iterdir()} == before
 
@@ -102,28 +101,28 @@ def test_folder_that_loads_as_another_model_does_not_appear(
 def test_folder_in_use_is_kept_and_an_empty_one_is_filled(
     write_run: Callable, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    write_run("model=llama")
+    run = write_run("model=llama").name
     for name in ("used", "empty"):
         (tmp_path / name).mkdir()
     (tmp_path / "used" / "notes").write_text("mine")
     (tmp_path / "file").write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     for name in ("used", "file", "link"):
-        assert export(f"run={RUN}", f"to={name}") == 2
+        assert export(f"run={run}", f"to={name}") == 2
         assert f"to={name} exists and is not an empty folder" in capfd.readouterr().err
     assert [path.name for path in (tmp_path / "used").iterdir()] == ["notes"]
-    assert export(f"run={RUN}", "to=empty") == 0
+    assert export(f"run={run}", "to=empty") == 0
     assert (tmp_path / "empty" / "config.json").is_file()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([f"run={RUN}"], "export needs to=, and one of run= and experiment="),
+        (["run=aaa"], "export needs to=, and one of run= and experiment="),
         (["to=x"], "export needs to=, and one of run= and experiment="),
         (["run=fff", "to=x"], "no runs in runs have an id that starts with it"),
-        ([f"run={RUN}", "arm=gqa", "to=x"], "arm= and seed= select a run of an experiment"),
-        ([f"run={RUN}", "checkpoint=x", "to=x"], "unknown word 'checkpoint=x'"),
+        (["run=aaa", "arm=gqa", "to=x"], "arm= and seed= select a run of an experiment"),
+        (["run=aaa", "checkpoint=x", "to=x"], "unknown word 'checkpoint=x'"),
     ],
 )
 def test_invalid_words_are_rejected(

@@ -25,12 +25,10 @@ from attnlab.store import run_directories
 from attnlab.store.guards import digests
 from attnlab.store.run_schema import RunResult
 
-RUN = "0123456789abcdef"
-
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """A run directory with one tiny untrained run of 16 positions."""
+    """The run directory of a tiny untrained run of 16 positions."""
     root = tmp_path_factory.mktemp("store")
     register_resolvers()
     text = root / "text.txt"
@@ -45,14 +43,18 @@ def store(tmp_path_factory):
         ]
         config_node = compose("config", overrides=overrides)
     config = OmegaConf.to_container(config_node, resolve=True)
-    write_untrained(root / "runs", RUN, config)
-    return root / "runs"
+    return write_untrained(root / "runs", config)
 
 
 @pytest.fixture
 def generate(store, capfd):
     def call(*options):
-        prompt_ids = {"runs": str(store), "run": RUN[:6], "prompt": "the fox", "new_tokens": "5"}
+        prompt_ids = {
+            "runs": str(store.parent),
+            "run": store.name[:6],
+            "prompt": "the fox",
+            "new_tokens": "5",
+        }
         prompt_ids |= dict(option.split("=", 1) for option in options)
         line = [f"{key}={value}" for key, value in prompt_ids.items() if value != "-"]
         return entry.main(["generate", *line]), *capfd.readouterr()
@@ -88,7 +90,7 @@ def test_seed_determines_the_sample(generate):
         (["top_p=0"], "top_p=0"),
         (["top_p=1.01"], "top_p=1.01"),
         (["top_k=0"], "top_k=0"),
-        (["run=0123456789abcdee"], f"(nearest: {RUN})"),
+        (["run=NEAR"], "(nearest: RUN)"),
         (["run=", "checkpoint=-"], "no runs in"),
         (["run=-", "checkpoint=nowhere"], "checkpoint=nowhere"),
         (["run=-"], "one of run= and checkpoint="),
@@ -100,17 +102,17 @@ def test_seed_determines_the_sample(generate):
         (["threads=0"], "threads=0: must be an integer of at least 1"),
     ],
 )
-def test_invalid_arguments_are_one_line_with_exit_2(generate, options, message):
-    status, out, errors = generate(*options)
+def test_invalid_arguments_are_one_line_with_exit_2(generate, store, options, message):
+    status, out, errors = generate(*(word.replace("NEAR", f"{store.name[:-1]}g") for word in options))
     assert (status, out) == (2, "")
     assert errors.startswith("attnlab: ")
     assert errors.count("\n") == 1
-    assert message in errors
+    assert message.replace("RUN", store.name) in errors
 
 
 @pytest.mark.parametrize("broken", [b"", b"\x80\x04pickle", "half"])
 def test_corrupt_checkpoint_is_named_and_not_executed(generate, store, tmp_path, broken):
-    source, folder = store / RUN, tmp_path / RUN
+    source, folder = store, tmp_path / store.name
     folder.mkdir()
     (folder / "spec.json").write_bytes((source / "spec.json").read_bytes())
     weights = (source / "model.safetensors").read_bytes()
@@ -129,12 +131,12 @@ def test_corrupt_checkpoint_is_named_and_not_executed(generate, store, tmp_path,
     ],
 )
 def test_changed_weights_are_rejected_in_one_line(generate, store, tmp_path, damage, message):
-    folder, name = tmp_path / RUN, "model.safetensors"
+    folder, name = tmp_path / store.name, "model.safetensors"
     folder.mkdir()
     for file in ("spec.json", "vocabulary.json", name):
-        (folder / file).write_bytes((store / RUN / file).read_bytes())
+        (folder / file).write_bytes((store / file).read_bytes())
     record = RunResult(
-        id=RUN, status="done", seed=0, config={}, metrics={"val/loss": 1.0},
+        id=store.name, status="done", seed=0, config={}, metrics={"val/loss": 1.0},
         files=digests.hash_run_files(folder),
         estimate=run_directories.load_run_config(folder).estimate,
     )  # fmt: skip
@@ -164,7 +166,7 @@ def names_run(tmp_path):
     names = ["data=names", f"data.path={tmp_path / 'names.txt'}", "data.normalize=NFC"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config_node = compose("config", ["size=debug", *names, f"paths.cache={tmp_path}"])
-    return write_untrained(tmp_path, RUN, OmegaConf.to_container(config_node, resolve=True))
+    return write_untrained(tmp_path, OmegaConf.to_container(config_node, resolve=True))
 
 
 def test_generation_of_a_name_stops_at_its_end(names_run, generate, monkeypatch):
@@ -358,11 +360,11 @@ def test_space_after_the_prompt_is_kept_and_a_stop_token_writes_nothing():
 
 @pytest.mark.parametrize("tokenizer", ["byte", "bpe"])
 def test_invalid_bytes_are_escapes(tmp_path, capfd, compose, tokenizer):
-    write_untrained(tmp_path / "runs", RUN, compose(f"data/tokenizer={tokenizer}"))
+    folder = write_untrained(tmp_path / "runs", compose(f"data/tokenizer={tokenizer}"))
     line = [
         "generate",
         f"runs={tmp_path / 'runs'}",
-        f"run={RUN}",
+        f"run={folder.name}",
         "prompt=né",
         "new_tokens=60",
         "temperature=3",

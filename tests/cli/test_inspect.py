@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from stored_runs import make_spec, write_spec
 from untrained import write_untrained
 
 from attnlab.cli.main import main
@@ -29,7 +30,7 @@ TEXT = "the quick brown fox"
 def run_dir(compose: Callable[..., Any], tmp_path: Path) -> Path:
     """The run directory of an untrained model."""
     config = compose("heads=gqa", "model.n_heads=4", "model.dim=32")
-    return write_untrained(tmp_path / "runs", "abc0123456789def", config)
+    return write_untrained(tmp_path / "runs", config)
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_run_is_shown_in_terminal_page_and_pictures(
 def test_character_of_several_bytes_is_shown_once(
     compose: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = write_untrained(tmp_path / "runs", "byte0123456789ab", compose("data/tokenizer=byte"))
+    folder = write_untrained(tmp_path / "runs", compose("data/tokenizer=byte"))
     assert run_inspect(f"checkpoint={folder}", "text=né…", f"to={tmp_path / 'out'}", "top=1") == 0
     output = capsys.readouterr().out.splitlines()
     assert output[0].endswith("; ‹ continues the character of the token before")
@@ -120,11 +121,12 @@ def test_experiment_run_is_found_and_the_page_opens_at_the_selected_head(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = run_directories.load_run_config(run_dir)
-    other = run_dir.parent / "fff0123456789def"
+    retrained = make_spec(spec.config, "other code", spec.estimate)
+    other = run_dir.parent / retrained.id
     shutil.copytree(run_dir, other)
     for folder, day, axes in ((run_dir, 2, {"size": "S"}), (other, 1, {"size": "debug"})):
-        labeled = spec.with_provenance(axes=axes).with_changes(id=folder.name)
-        (folder / "spec.json").write_text(json.dumps(labeled.to_dict()))
+        labeled = spec if folder == run_dir else retrained
+        write_spec(folder.parent, labeled.with_provenance(axes=axes))
         record = RunResult(
             id=folder.name, status="done", seed=0, config=spec.config, metrics={"val/loss": 2.0},
             started=f"2026-01-0{day}T00:00:00+00:00",

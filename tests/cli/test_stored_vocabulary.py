@@ -15,7 +15,6 @@ from attnlab.store import run_directories
 from attnlab.store.guards import digests, ownership
 from attnlab.store.run_schema import RunResult
 
-RUN = "0123456789abcdef"
 NAMES = "\n".join(sorted({"".join(random.Random(n).choices("abdeiklmnorsu", k=5)) for n in range(60)}))
 DATA = {
     "char": (["data/tokenizer=char"], "the fox"),
@@ -41,7 +40,7 @@ def write_run(compose: Callable[..., Any], tmp_path: Path) -> Callable[..., Path
         options = [option.format(names=tmp_path / "names.txt") for option in DATA[kind][0]]
         config = compose(*options, *overrides)
         config["data"] = RECALL if kind == "words" else config["data"]
-        return write_untrained(tmp_path / "runs", RUN, config)
+        return write_untrained(tmp_path / "runs", config)
 
     return make
 
@@ -144,7 +143,7 @@ def test_broken_vocabulary_is_rejected_in_one_line(
     folder = write_run("char")
     if has_record:
         record = RunResult(
-            id=RUN,
+            id=folder.name,
             status="done",
             seed=0,
             config={},

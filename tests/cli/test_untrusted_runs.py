@@ -5,11 +5,12 @@ import sys
 import time
 
 import pytest
+from stored_runs import make_spec, write_spec
 from untrained import write_untrained
 
 from attnlab.cli import main as entry
+from attnlab.store import run_directories
 
-RUN = "0123456789abcdef"
 VERBS = {"generate": "prompt=the ", "inspect": "text=the fox"}
 
 
@@ -18,15 +19,16 @@ def folder(compose, tmp_path, monkeypatch):
     """A tiny untrained run, and a user who trusts no module."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    config = compose()
-    return write_untrained(tmp_path / "runs", RUN, config)
+    return write_untrained(tmp_path / "runs", compose())
 
 
 def change_config(folder, change):
-    """Change the stored run config."""
-    spec = json.loads((folder / "spec.json").read_text())
-    change(spec["config"])
-    (folder / "spec.json").write_text(json.dumps(spec))
+    """Give the run another config, with the id that follows from it, and return its folder."""
+    spec = run_directories.load_run_config(folder)
+    change(spec.config)
+    changed = make_spec(spec.config, estimate=spec.estimate)
+    folder.rename(folder.with_name(changed.id))
+    return write_spec(folder.parent, changed)
 
 
 def make_harmful_target(folder):
@@ -34,15 +36,30 @@ def make_harmful_target(folder):
     return {"_target_": "os.mkdir", "path": str(folder / "harmed")}
 
 
+@pytest.mark.parametrize("verb", [*VERBS, "export", "cost"])
+def test_edited_config_of_a_run_is_rejected_by_every_verb_that_builds_it(folder, capfd, verb):
+    spec = json.loads((folder / "spec.json").read_text())
+    base = spec["config"]["model"]["attention"]["rotary"]["base"]
+    spec["config"]["model"]["attention"]["rotary"]["base"] = 50
+    (folder / "spec.json").write_text(json.dumps(spec))
+    words = [str(folder)] if verb == "cost" else [f"run={folder.name}", VERBS.get(verb, "to=exported")]
+    assert entry.main([verb, *words]) == 2
+    out, err = capfd.readouterr()
+    file = folder / "spec.json" if verb == "cost" else "runs/" + folder.name + "/spec.json"
+    message = f"model.attention.rotary.base is 50, its run was planned with {base}"
+    assert (out, err) == ("", f"attnlab: {file} was edited: {message}: run the experiment's command again\n")
+
+
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("place", ["checkpoint", "run"])
 @pytest.mark.parametrize("key", ["data", "model", "decode"])
 def test_targets_of_an_untrusted_run_are_not_executed(folder, capfd, verb, place, key):
-    change_config(folder, lambda config: config[key].update(strange=make_harmful_target(folder)))
-    selection = f"run={RUN[:5]}" if place == "run" else f"checkpoint={folder}"
+    harmful = make_harmful_target(folder.parent)
+    folder = change_config(folder, lambda config: config[key].update(strange=harmful))
+    selection = f"run={folder.name[:5]}" if place == "run" else f"checkpoint={folder}"
     assert entry.main([verb, selection, VERBS[verb]]) == 2
     out, err = capfd.readouterr()
-    assert not (folder / "harmed").exists()
+    assert not (folder.parent / "harmed").exists()
     assert out == ""
     assert err.count("\n") == 1
     for fragment in ("os.mkdir", "spec.json", f"{key}.strange._target_"):
@@ -56,8 +73,8 @@ def test_user_module_runs_after_it_is_trusted_as_the_message_explains(folder, tm
     (tmp_path / "mine.py").write_text(module_text)
     monkeypatch.syspath_prepend(str(tmp_path))
     banded = {"_target_": "mine.banded", "width": 4}
-    change_config(folder, lambda config: config["model"]["attention"]["masks"].update(banded=banded))
-    line = ["generate", f"run={RUN}", "prompt=the ", "new_tokens=3"]
+    folder = change_config(folder, lambda config: config["model"]["attention"]["masks"].update(banded=banded))
+    line = ["generate", f"run={folder.name}", "prompt=the ", "new_tokens=3"]
     assert entry.main(line) == 2
     assert "mine" not in sys.modules
     assert "run attnlab --trust mine once" in capfd.readouterr().err
@@ -84,19 +101,17 @@ ESCAPE = "\x1b]0;owned\x07\x9b2J"
 def test_output_of_an_untrusted_model_has_no_control_characters(folder, tmp_path, capfd):
     """Vocabulary, folder name and config are untrusted; newlines and tabs are kept."""
     (tmp_path / "book.txt").write_text(("the fox\n\tjumps" + ESCAPE) * 400)
-    spec = json.loads((folder / "spec.json").read_text())
-    write_untrained(folder.parent, RUN, spec["config"])
-    renamed_folder = folder.rename(folder.with_name(f"called{ESCAPE}"))
+    folder = write_untrained(tmp_path / f"called{ESCAPE}", run_directories.load_run_config(folder).config)
     outputs = []
     for line in (
         [
             "generate",
-            f"checkpoint={renamed_folder}",
+            f"checkpoint={folder}",
             f"prompt=the\n{ESCAPE}",
             "new_tokens=60",
             "temperature=50",
         ],
-        ["inspect", f"checkpoint={renamed_folder}", f"text=the{ESCAPE}", f"to={tmp_path}/page{ESCAPE}"],
+        ["inspect", f"checkpoint={folder}", f"text=the{ESCAPE}", f"to={tmp_path}/page{ESCAPE}"],
     ):
         status = entry.main(line)
         out, err = capfd.readouterr()
@@ -104,10 +119,10 @@ def test_output_of_an_untrusted_model_has_no_control_characters(folder, tmp_path
         outputs.append(out)
     assert outputs[0].startswith("the\n\\x1b]0;owned\\x07\\x9b2J")
     assert not {"\x1b", "\x07", "\x9b"} & {*"".join(outputs)}
-    spec = json.loads((renamed_folder / "spec.json").read_text())
+    spec = json.loads((folder / "spec.json").read_text())
     spec["config"]["model"]["strange"] = {"_target_": f"os.{ESCAPE}"}
-    (renamed_folder / "spec.json").write_text(json.dumps(spec))
-    assert entry.main(["inspect", f"checkpoint={renamed_folder}", "text=the"]) == 2
+    (folder / "spec.json").write_text(json.dumps(spec))
+    assert entry.main(["inspect", f"checkpoint={folder}", "text=the"]) == 2
     err = capfd.readouterr().err
     assert not {"\x1b", "\x07", "\x9b"} & {*err}
     assert err.count("\n") == 1
@@ -134,9 +149,9 @@ def test_excessive_numbers_are_rejected_in_one_line(capfd, word):
 
 @pytest.mark.parametrize(("key", "size"), [("n_layers", 10**6), ("dim", 10**6), ("ffn_width", 10**15)])
 def test_sizes_of_an_untrusted_config_are_compared_with_the_weights(folder, capfd, key, size):
-    change_config(folder, lambda config: config["model"].update({key: size}))
+    folder = change_config(folder, lambda config: config["model"].update({key: size}))
     start_time = time.process_time()
-    assert entry.main(["inspect", f"run={RUN}", "text=the"]) == 2
+    assert entry.main(["inspect", f"run={folder.name}", "text=the"]) == 2
     assert time.process_time() - start_time < 2
     err = capfd.readouterr().err
     assert err.count("\n") == 1

@@ -3,22 +3,20 @@
 import json
 
 import pytest
+from stored_runs import make_spec, write_spec
 
 from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
-from attnlab.store.run_schema import Failure, RunConfig, RunEstimate
+from attnlab.store.run_schema import Failure, RunEstimate
 
 DONE = {"schema": 2, "status": "done", "seed": 0, "config": {}, "metrics": {"val/loss": 1.5}}
 
 
 @pytest.fixture
 def run_folder(tmp_path):
-    folder = tmp_path / "0123456789abcdef"
     estimate = RunEstimate(data={"name": "toy"}, parameters=7)
-    run_directories.write_run_config(
-        tmp_path, RunConfig(id=folder.name, config={"seed": 3}, estimate=estimate)
-    )
-    return folder
+    config = {"seed": 3, "model": {"rotary": {"base": 10000}}, "paths": {"runs": "here"}}
+    return write_spec(tmp_path, make_spec(config, estimate=estimate))
 
 
 def write_result(folder, **changes):
@@ -96,6 +94,38 @@ def test_an_unreadable_run_config_is_rejected_in_one_line(run_folder, text, mess
     with pytest.raises(InvalidConfig, match=message) as refused:
         run_directories.load_run_config(run_folder)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda spec: spec["config"]["model"]["rotary"].update(base=50),
+            "was edited: model.rotary.base is 50, its run was planned with 10000: run the experiment's",
+        ),
+        (lambda spec: spec["config"]["model"]["rotary"].update(base=1e4), "base is 10000.0, .* with 10000:"),
+        (lambda spec: spec["config"].update(convert="mine"), 'convert is "mine", .* with no such key'),
+        (lambda spec: spec["config"].pop("seed"), "seed is missing, its run was planned with 3"),
+        (lambda spec: spec["config"].update({"model.rotary.base": 10000, "model": {}}), "model is {}"),
+        (lambda spec: spec["identity"]["config"].update(seed=4), "`identity` is not that of run"),
+        (lambda spec: spec.pop("identity"), "`identity` is not that of run"),
+        (lambda spec: spec.update(id="0123456789abcdef"), "is of run 0123456789abcdef"),
+        (lambda spec: spec["identity"].update(data=float("nan")), "spec.json: .* is not finite"),
+    ],
+)
+def test_an_edited_run_config_is_rejected_with_both_values(run_folder, change, message):
+    spec = json.loads((run_folder / "spec.json").read_text())
+    spec["config"]["paths"]["runs"] = "elsewhere"  # not part of the id
+    (run_folder / "spec.json").write_text(json.dumps(spec))
+    planned = run_directories.load_run_config(run_folder)
+    change(spec)
+    (run_folder / "spec.json").write_text(json.dumps(spec))
+    with pytest.raises(InvalidConfig, match=message) as refused:
+        run_directories.load_run_config(run_folder)
+    assert str(run_folder / "spec.json") in str(refused.value)
+    assert "\n" not in str(refused.value)
+    run_directories.restore_run_config(run_folder.parent, planned)
+    assert run_directories.load_run_config(run_folder) == planned
 
 
 @pytest.mark.parametrize("name", ["spec.json", "run.json"])

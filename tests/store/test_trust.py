@@ -30,8 +30,8 @@ def user_module(tmp_path, monkeypatch):
     sys.modules.pop("mine", None)
 
 
-def check_node(node, tmp_path, own=()):
-    trust.require_trusted_objects({"model": {"attention": {"part": node}}}, tmp_path / "spec.json", own)
+def check_node(node, tmp_path):
+    trust.require_trusted_objects({"model": {"attention": {"part": node}}}, tmp_path / "spec.json")
 
 
 def test_all_shipped_configs_are_trusted(tmp_path):
@@ -132,9 +132,20 @@ def test_a_module_is_not_imported_before_it_is_trusted(tmp_path, user_module):
 
 
 def test_names_composed_by_the_command_need_no_trust(tmp_path, user_module):
-    check_node({"_target_": "mine.banded"}, tmp_path, own={"mine.other"})
+    trust.declare_names([{"sweep": {"train": "mine.other"}}])
+    check_node({"_target_": "mine.banded"}, tmp_path)
+    trust.declare_names([{"data": {"_target_": "other.banded"}}])
     with pytest.raises(InvalidConfig):
-        check_node({"_target_": "mine.banded"}, tmp_path, own={"other.banded"})
+        check_node({"_target_": "mine.banded"}, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["numpy.load", "yaml.unsafe_load", "torch.optim.swa_utils.warnings.warn"])
+def test_a_composed_name_of_a_library_covers_no_other_name_of_it(name, tmp_path):
+    composed = ["numpy.float64", "yaml.safe_load", "torch.optim.swa_utils.SWALR"]
+    trust.declare_names([{"model": {"parts": [{"_target_": each} for each in composed]}}])
+    check_node({"_target_": composed[0]}, tmp_path)
+    with pytest.raises(InvalidConfig, match="not trusted"):
+        check_node({"_target_": name}, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["mine.subprocess.run", "mine.system"])
@@ -151,9 +162,30 @@ def test_trust_is_stored_once_in_the_user_config_folder(config_home):
 
 
 @pytest.mark.parametrize(
-    "module", ["os", "builtins", "attnlab", "attnlab.cli", "hydra.utils", "", "a b", "-x"]
-)
-def test_the_standard_library_and_the_harness_cannot_be_trusted(module):
-    with pytest.raises(InvalidConfig, match="--trust"):
+    ("module", "library"),
+    [
+        ("os", "Python"), ("builtins", "Python"), ("__main__", "Python"), ("attnlab", "attnlab"),
+        ("attnlab.cli", "attnlab"), ("hydra.utils", "hydra-core"), ("torch", "torch"), ("torch.hub", "torch"),
+        ("numpy", "numpy"), ("yaml", "PyYAML"), ("pip", "pip"), ("", ""), ("a b", ""), ("-x", ""),
+    ],
+)  # fmt: skip
+def test_libraries_cannot_be_trusted_as_a_whole(module, library, config_home, tmp_path):
+    with pytest.raises(InvalidConfig, match=f"--trust {module}: .*{library}"):
         trust.trust_module(module)
     assert trust.load_trusted_modules() == ()
+    (config_home / "attnlab").mkdir(parents=True)  # recorded by an earlier version
+    (config_home / "attnlab" / "trusted").write_text(f"{module}\n")
+    with pytest.raises(InvalidConfig, match=r"not trusted|not a valid"):
+        check_node({"_target_": f"{module}.load"}, tmp_path)
+
+
+def test_an_installed_package_that_attnlab_does_not_use_can_be_trusted(tmp_path, monkeypatch):
+    (tmp_path / "plugin.py").write_text("def banded(): ...\n")
+    (tmp_path / "plugin-1.0.dist-info").mkdir()
+    (tmp_path / "plugin-1.0.dist-info" / "METADATA").write_text("Name: plugin\nVersion: 1.0\n")
+    (tmp_path / "plugin-1.0.dist-info" / "RECORD").write_text("plugin.py,,\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    trust._map_library_packages.cache_clear()
+    trust.trust_module("plugin")
+    check_node({"_target_": "plugin.banded"}, tmp_path)
+    sys.modules.pop("plugin")

@@ -28,7 +28,7 @@ def cluster(tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture
 def on_slurm(attnlab, cluster):
-    attnlab.environment |= cluster
+    attnlab.environment |= cluster | {"XDG_STATE_HOME": str(attnlab.folder / "state")}
     attnlab.line = ["hydra/launcher=slurm", "hydra.launcher.poll=0.5"]
     return attnlab
 
@@ -84,7 +84,10 @@ def test_killed_workers_and_lost_jobs_are_recorded_and_other_runs_finish(on_slur
         "lost": "killed",
     }
     assert results["kill"]["failure"]["message"].startswith("signal 9 (SIGKILL) killed the worker process")
-    assert "ended as FAILED without a run result" in results["lost"]["failure"]["message"]
+    message = results["lost"]["failure"]["message"]
+    assert "ended as FAILED without a run result" in message
+    assert not list((on_slurm.folder / "runs").rglob("*.pkl"))
+    assert {path.stat().st_mode & 0o077 for path in (on_slurm.folder / "state").glob("attnlab/slurm/*")} == {0}
     assert len(on_slurm.load_attempts()) == 8, "two retries of each infrastructure failure"
     assert "report: reports/ends" in out
 
@@ -203,7 +206,7 @@ def test_only_node_is_put_in_quarantine_and_the_sweep_ends(on_slurm, wait):
     status, out, _ = on_slurm(*sweep, "sweep.slots=1", *on_slurm.line, f"hydra.launcher.wait={wait}")
     assert status == (1 if wait == "true" else 0)
     wait_for_empty_queue(on_slurm)
-    logs = [path.read_text() for path in (on_slurm.folder / "runs/slurm").glob("*_log.out")]
+    logs = [path.read_text() for path in (on_slurm.folder / "state").rglob("*_log.out")]
     out = out if wait == "true" else "".join(logs)
     assert "is in quarantine for this sweep: 3 runs in a row failed on this host, the last with: " in out
     assert out.count("no other node is left: the remaining runs were not started") >= 1

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from stored_runs import make_spec, write_spec
 from untrained import write_untrained
 
 import attnlab
@@ -17,7 +18,6 @@ from attnlab.model.build import instantiate_config
 from attnlab.training import run as train
 
 torch.set_num_threads(1)
-RUN = "0123456789abcdef"
 THEORY = "measurement={_target_: attnlab.measure.studies.theory.Theory, metrics: {a/b: 2}}"
 
 
@@ -25,7 +25,7 @@ def test_loaded_model_has_the_validation_loss_of_the_run(
     compose: Callable[..., Any], make_run_dir: Callable[..., Path]
 ) -> None:
     config = compose()
-    folder = make_run_dir(RUN, config)
+    folder = make_run_dir("run", config)
     train.run(folder)
     model = attnlab.load_model(str(folder))
     assert not model.training
@@ -38,7 +38,7 @@ def test_loaded_model_has_the_validation_loss_of_the_run(
     loss = float(sum(losses)) / sum(batch["targets"].numel() for batch in batches)
     result = json.loads((folder / "run.json").read_text())
     assert loss == pytest.approx(result["metrics"]["val/loss"], rel=1e-5)
-    by_prefix = attnlab.load_model(folder.with_name(RUN[:5]))
+    by_prefix = attnlab.load_model(folder.with_name(folder.name[:5]))
     assert torch.equal(by_prefix.head.weight, model.head.weight)
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[:-1] + b"!")
@@ -49,9 +49,9 @@ def test_loaded_model_has_the_validation_loss_of_the_run(
 def test_run_without_trained_model_is_rejected_in_one_line(
     compose: Callable[..., Any], make_run_dir: Callable[..., Path]
 ) -> None:
-    measurement = make_run_dir("1" * 16, compose(THEORY))
+    measurement = make_run_dir("measurement", compose(THEORY))
     train.run(measurement)
-    unfinished = write_untrained(measurement.parent, "2" * 16, compose())
+    unfinished = write_untrained(measurement.parent, compose())
     messages = {
         measurement.parent / "missing": r"run=missing: no runs in .* \(available: ",
         measurement.parent / "nowhere" / "missing": "run=missing: no runs in",
@@ -70,10 +70,8 @@ def test_names_of_an_untrusted_run_are_not_imported(
     (tmp_path / "harm.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
     config = compose()
-    folder = write_untrained(tmp_path / "runs", RUN, config)
-    spec = json.loads((folder / "spec.json").read_text())
-    spec["config"]["model"]["attention"]["masks"]["harm"] = {"_target_": "harm.Mask"}
-    (folder / "spec.json").write_text(json.dumps(spec))
+    config["model"]["attention"]["masks"]["harm"] = {"_target_": "harm.Mask"}
+    folder = write_spec(tmp_path / "runs", make_spec(config))
     with pytest.raises(InvalidConfig, match=r"harm\.Mask: not trusted"):
         attnlab.load_model(folder)
     assert "harm" not in sys.modules

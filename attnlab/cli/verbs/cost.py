@@ -155,11 +155,9 @@ def _load_model(words: Sequence[str], dtype: str, search_path: Sequence[str]) ->
 
 
 def _load_run_cost(folder: Path, dtype: str) -> ModelCost:
-    from attnlab.store import run_directories
     from attnlab.store.guards import trust
 
-    spec = run_directories.load_run_config(folder)
-    trust.require_trusted_objects(spec.config, folder / "spec.json")
+    spec = trust.load_trusted_run(folder)
     if "vocab_size" not in spec.estimate.data:
         raise InvalidConfig(f"{folder}: the run has no vocabulary: choose a training run")
     return _count_attnlab_model(spec.config, spec.estimate.data["vocab_size"], dtype)

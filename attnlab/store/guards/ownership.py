@@ -17,7 +17,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from attnlab.errors import InvalidConfig
-from attnlab.store import fingerprint, remote, run_directories
+from attnlab.store import remote, run_directories
 from attnlab.store.atomic_files import read_json_object, write_json
 from attnlab.store.file_names import (
     CHECKPOINT_NAMES,
@@ -129,9 +129,7 @@ def load_owned_run(folder: Path) -> RunConfig | None:
     ):
         return None
     with suppress(OSError, ValueError):  # InvalidConfig is a ValueError
-        run_config = run_directories.load_run_config(folder)
-        if run_config.id == folder.name == fingerprint.compute_digest(run_config.identity):
-            return run_config
+        return run_directories.load_run_config(folder)
     return None
 
 

@@ -1,22 +1,28 @@
 """Names that a stored config may use in `_target_` and Hydra's getters.
 
-Trusted are parts of attnlab, some classes of torch and Lightning, the names that this command composes
-itself, and modules that the user has trusted once, remembered in the user's configuration. A run folder,
-result or report may come from anybody, and its names are imported and called. Configs of the user's own
-command line are code like any other, and are not checked here.
+Trusted are parts of attnlab, some classes of torch and Lightning, the names that this process's command
+composed itself, and modules that the user has trusted once, remembered in the user's configuration. A run
+folder, result or report may come from anybody, and its names are imported and called. Configs of the user's
+own command line are code like any other, and are not checked here. A command declares their names in its
+environment, which its workers inherit, on other hosts too: no name counts as declared because a file has it.
 """
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from attnlab.errors import InvalidConfig
-from attnlab.store import fingerprint
+from attnlab.store import fingerprint, run_directories
 from attnlab.store.atomic_files import replace_atomically
 from attnlab.store.experiment_schema import Experiment
+from attnlab.store.run_schema import RunConfig
 
 TRUSTED_PACKAGES = (
     "attnlab.attention", "attnlab.data.ar_hits", "attnlab.data.copying", "attnlab.data.synthetic_task",
@@ -37,52 +43,61 @@ TRUSTED_LIBRARIES = {  # prefix of a dotted name -> modules that may define its 
 }
 GETTER_TARGETS = tuple(f"hydra.utils.get_{kind}" for kind in ("class", "method", "object", "static_method"))
 DEFAULT_TRAINER = "attnlab.training.run"
-_NEVER_TRUSTED = frozenset({"attnlab", "hydra", "hydra_plugins", "omegaconf", *sys.stdlib_module_names})
+DECLARED_VARIABLE = "ATTNLAB_TARGETS"  # the names that a command composed, for all its processes
+_NEVER_TRUSTED = frozenset({"__main__", "attnlab", "hydra_plugins", *sys.stdlib_module_names})
+_INSTALLERS = ("pip", "setuptools", "wheel", "uv")
 _KEYS_WITHOUT_OBJECTS = frozenset({*Experiment.list_keys(), "hydra"})  # no objects are built from them
 
 
-def require_trusted_names(config: Mapping[str, Any], file: Path, composed_names: Iterable[str] = ()) -> None:
-    """Check all names in a stored config without importing anything.
+def declare_names(configs: Iterable[Mapping[str, Any]]) -> None:
+    """Declare the names in the configs that this command composed, for this process and its workers."""
+    names = {name for config in configs for name in _collect_config_names(config)}
+    os.environ[DECLARED_VARIABLE] = " ".join(sorted(names))
 
-    Args:
-        composed_names: Names in the configs composed from this command line (`collect_config_names`).
+
+def load_trusted_run(folder: Path) -> RunConfig:
+    """Load the config of a run of which something is built, and check all names in it.
+
+    Raises:
+        InvalidConfig: One line, as from `run_directories.load_run_config` and `require_trusted_objects`.
+    """
+    run_config = run_directories.load_run_config(folder)
+    require_trusted_objects(run_config.config, folder / "spec.json")
+    return run_config
+
+
+def require_trusted_names(config: Mapping[str, Any], file: Path) -> None:
+    """Check all names in a stored config without importing anything.
 
     Raises:
         InvalidConfig: One line with the key, the name and `file`, for the first untrusted name.
     """
-    composed_names = set(composed_names)
-    trusted_modules = _collect_trusted_modules(composed_names)
-    for key, name in _find_built_names(config, file):
-        if name in composed_names:
-            continue
+    for key, name in _find_undeclared_names(config, file):
         if any(part.startswith("__") or not part.isidentifier() for part in name.split(".")):
             raise InvalidConfig(f"{file}: {key} = {name} is not a valid dotted name for a stored config")
-        if not _is_under(name, (*TRUSTED_PACKAGES, *TRUSTED_LIBRARIES, *trusted_modules)):
+        if not (
+            _is_under(name, (*TRUSTED_PACKAGES, *TRUSTED_LIBRARIES))
+            or _is_under(name, _collect_trusted_modules())
+        ):
             raise InvalidConfig(_format_untrusted_error(file, key, name, name))
 
 
-def require_trusted_objects(
-    config: Mapping[str, Any], file: Path, composed_names: Iterable[str] = ()
-) -> None:
+def require_trusted_objects(config: Mapping[str, Any], file: Path) -> None:
     """Check all names in a stored config and the objects that they lead to.
 
-    A module may expose another module's objects under its own name. Imports every named module, including
-    torch.
+    A module may expose another module's objects under its own name. Imports every module that is named and
+    not declared, including torch.
 
     Raises:
         InvalidConfig: One line with the key, the name and `file`, for the first untrusted name or object.
     """
-    composed_names = set(composed_names)
-    require_trusted_names(config, file, composed_names)
-    trusted_modules = _collect_trusted_modules(composed_names)
-    for key, name in _find_built_names(config, file):
-        if name in composed_names:
-            continue
+    require_trusted_names(config, file)
+    for key, name in _find_undeclared_names(config, file):
         target = _import_object(name, f"{file}: {key} = {name}")
         owner = target.__name__ if isinstance(target, ModuleType) else str(getattr(target, "__module__", ""))
-        if _is_under(owner, trusted_modules) or (
+        if (
             _is_under(name, TRUSTED_PACKAGES) and _is_under(owner, TRUSTED_PACKAGES) and _is_top_level(target)
-        ):
+        ) or _is_under(owner, _collect_trusted_modules()):
             continue
         homes = next((homes for start, homes in TRUSTED_LIBRARIES.items() if _is_under(name, [start])), ())
         if not (isinstance(target, type) and _is_under(owner, homes)):
@@ -93,8 +108,7 @@ def require_trusted_objects(
             )
 
 
-def collect_config_names(config: Mapping[str, Any]) -> set[str]:
-    """Return the names in a config composed by this command, for `composed_names`."""
+def _collect_config_names(config: Mapping[str, Any]) -> set[str]:
     trainer = str((config.get("sweep") or {}).get("train") or DEFAULT_TRAINER)
     return {
         trainer,
@@ -114,14 +128,15 @@ def trust_module(module: str) -> Path:
     """Remember a module as trusted; return the file that stores it.
 
     Raises:
-        InvalidConfig: Not a module name, part of Python or the harness, or the file cannot be written.
+        InvalidConfig: Not a module name, part of Python, attnlab or a library that attnlab uses, or the file
+            cannot be written.
     """
     if not all(part.isidentifier() for part in module.split(".")):
         raise InvalidConfig(f"--trust {module}: not a module name; give one, as in --trust mine")
-    if module.split(".")[0] in _NEVER_TRUSTED:
+    if library := _find_library(module):
         raise InvalidConfig(
-            f"--trust {module}: modules of Python and of attnlab cannot be trusted as a whole: "
-            "give your own module"
+            f"--trust {module}: it is part of {library}, of which not everything is safe to call: give your "
+            "own module, which may import the classes that you need"
         )
     file = _get_trust_file()
     if module not in load_trusted_modules():
@@ -141,16 +156,65 @@ def _get_trust_file() -> Path:
     return Path(home) / "attnlab" / "trusted"
 
 
-def _collect_trusted_modules(composed_names: Iterable[str]) -> tuple[str, ...]:
+def _collect_trusted_modules() -> tuple[str, ...]:
     """Return the trusted modules besides attnlab: those that the user trusts or composes."""
-    own_modules = {name.rpartition(".")[0] or name for name in composed_names}
-    return tuple(
-        sorted(
-            root
-            for root in {*load_trusted_modules(), *own_modules}
-            if root.split(".")[0] not in _NEVER_TRUSTED
-        )
-    )
+    own_modules = {name.rpartition(".")[0] or name for name in _load_declared_names()}
+    return tuple(sorted(root for root in {*load_trusted_modules(), *own_modules} if not _find_library(root)))
+
+
+def _load_declared_names() -> frozenset[str]:
+    return frozenset(os.environ.get(DECLARED_VARIABLE, "").split())
+
+
+def _find_library(module: str) -> str | None:
+    """Return the library that a module is part of: Python, attnlab, or a package that attnlab uses."""
+    package = module.partition(".")[0]
+    if package in _NEVER_TRUSTED:
+        return "attnlab" if package in ("attnlab", "hydra_plugins") else "Python"
+    return _map_library_packages().get(package)
+
+
+@cache
+def _map_library_packages() -> Mapping[str, str]:
+    """Map the packages of attnlab's dependencies, with theirs in turn, and of installers to their projects.
+
+    Where attnlab is not installed, so that its dependencies are unknown, every installed package counts.
+    """
+    projects_by_package = metadata.packages_distributions()
+    libraries = set[str]()
+    try:
+        queue = [*_INSTALLERS, *_list_dependencies("attnlab")]
+    except metadata.PackageNotFoundError:
+        queue = [_normalize_name(name) for names in projects_by_package.values() for name in names]
+    while queue:
+        if (project := queue.pop()) not in libraries:
+            libraries.add(project)
+            with suppress(metadata.PackageNotFoundError):  # an extra that is not installed
+                queue += _list_dependencies(project)
+    return {
+        package: name
+        for package, names in projects_by_package.items()
+        for name in names
+        if _normalize_name(name) in libraries - {"attnlab"}
+    }
+
+
+def _list_dependencies(project: str) -> list[str]:
+    """Return the projects that an installed project requires, extras included."""
+    return [
+        _normalize_name(re.match(r"[\w.-]+", each)[0])  # type: ignore[index]
+        for each in metadata.requires(project) or []
+    ]
+
+
+def _normalize_name(project: str) -> str:
+    return re.sub(r"[-_.]+", "-", project).lower()
+
+
+def _find_undeclared_names(config: Mapping[str, Any], file: Path) -> Iterator[tuple[str, str]]:
+    """Yield what `_find_built_names` does, without the names that this command composed."""
+    declared = _load_declared_names()
+    return ((key, name) for key, name in _find_built_names(config, file) if name not in declared)
 
 
 def _find_built_names(config: Mapping[str, Any], file: Path) -> Iterator[tuple[str, str]]:
@@ -235,6 +299,6 @@ def _format_untrusted_error(file: Path, key: str, name: str, leads_to: str) -> s
         "modules that you trust"
     )
     module = leads_to.rpartition(".")[0]
-    if not module or module.split(".")[0] in _NEVER_TRUSTED or not module.replace(".", "_").isidentifier():
+    if not module.replace(".", "_").isidentifier() or _find_library(module):
         return text
     return f"{text}: if you trust the module {module}, run attnlab --trust {module} once"

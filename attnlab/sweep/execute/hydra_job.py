@@ -32,11 +32,8 @@ def run_job(config: DictConfig) -> RunResult | None:
     """
     if config.get("id"):
         folder = Path(config.paths.runs) / require_run_name("id", str(config.id))
-        trust.require_trusted_names(
-            run_directories.load_run_config(folder).config,
-            folder / "spec.json",
-            trust.collect_config_names(resolve_config(config)),
-        )
+        trust.declare_names([resolve_config(config)])
+        trust.load_trusted_run(folder)
         sweep_config: Any = OmegaConf.to_container(config.sweep, resolve=True)
         settings = {**sweep_config, "slots": 1}
         Pool(settings, Progress({folder: folder.name}), None).run([folder])
@@ -70,6 +67,7 @@ def _prepare_run(config: DictConfig) -> tuple[Path, Path]:
     resolved: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     config_groups.validate_groups(resolved, config_groups.SWEEP_GROUPS)
     inputs.validate_inputs(resolved)
+    trust.declare_names([resolved])
     name = get_trainer_name(resolved)
     estimate = RunEstimate.model_validate({"device_kind": "cpu", **load_trainer(name).check(resolved)})
     use = Use(arm="run", axes=extract_axes(HydraConfig.get().runtime.choices))

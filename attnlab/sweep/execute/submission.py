@@ -86,7 +86,6 @@ def launch_with_retries(
     experiment_names: Mapping[str, str],
     launcher: Any,
     settings: Mapping[str, Any],
-    user_targets: Sequence[str] = (),
 ) -> int:
     """Train the runs; afterwards retry infrastructure failures from their checkpoints.
 
@@ -99,7 +98,6 @@ def launch_with_retries(
         experiment_names: run id -> name of its experiment.
         launcher: an attnlab launcher, or any Hydra launcher.
         settings: the config group `sweep`.
-        user_targets: names outside attnlab in the configs of the whole command.
 
     Returns:
         0, or 1 if the launcher itself failed.
@@ -109,7 +107,6 @@ def launch_with_retries(
     """
     halves_batches = bool(settings.get("halve_batch"))
     retries = not settings.get("fail_fast")
-    runs = [run.with_provenance(user_targets=tuple(user_targets)) for run in runs]
     for run in runs:
         ownership.require_file_paths(root / run.id)
     if (chain := load_continued_chain(root)) is not None:
@@ -208,9 +205,7 @@ def _submit_runs(
             "experiment": experiment_names.get(run.id),
             "split": run_directories.read_batch_split(root / run.id),
         }
-        requested = run.with_provenance(**use)
-        if not _is_stored(requested, root):  # another command's worker may read it at this moment
-            run_directories.write_run_config(root, requested)
+        run_directories.store_run_config(root, run.with_provenance(**use))
     pending = list(runs)
     index = 0
     while pending:
@@ -241,13 +236,6 @@ def _submit_runs(
     return 0
 
 
-def _is_stored(run: RunConfig, root: Path) -> bool:
-    """Return whether spec.json of a run is this config, provenance included."""
-    with suppress(InvalidConfig):
-        return run_directories.load_run_config(root / run.id) == run
-    return False
-
-
 def _select_ready_runs(pending: Sequence[RunConfig], root: Path) -> list[RunConfig]:
     """Select the runs whose parent and trunk are not pending; print a line for each unusable parent."""
     pending_ids = {run.id for run in pending}
@@ -272,25 +260,16 @@ def _explain_unusable_parent(run: RunConfig, root: Path) -> str:
     return repair.explain_unusable_weights(folder) if run_directories.is_done(folder) else "is not finished"
 
 
-def list_user_targets(runs: Sequence[RunConfig]) -> list[str]:
-    """List the names in the runs' configs that are outside attnlab, torch and Lightning."""
-    return sorted(
-        name
-        for name in {name for run in runs for name in trust.collect_config_names(run.config)}
-        if not name.startswith(("attnlab.", "torch.", "pytorch_lightning."))
-    )
-
-
 def validate_stored_configs(runs: Sequence[RunConfig], root: Path) -> None:
-    """Check that each finished run has the config that its id stands for, and names only trusted targets.
+    """Check that each finished run has the config that its id stands for, and each parent trusted names.
 
-    Otherwise the sweep would measure or continue a run of another config. Stored run configs need no such
-    check, because a launch overwrites them.
+    An edited spec.json of a finished run is written again; that of any other run is written at its launch.
 
     Raises:
-        InvalidConfig: a run result has another config, or names an untrusted target.
+        InvalidConfig: a run result has another config, or a parent's config was edited or names an untrusted
+            target.
     """
-    user_targets = list_user_targets(runs)
+    planned_ids = {run.id for run in runs}
     for run in runs:
         record = run_directories.load_run_result(root / run.id)
         if record is not None and record.is_done:
@@ -298,13 +277,16 @@ def validate_stored_configs(runs: Sequence[RunConfig], root: Path) -> None:
             stored = fingerprint.to_canonical_json(fingerprint.strip_excluded_keys(record.config))
             if stored != fingerprint.to_canonical_json(fingerprint.strip_excluded_keys(run.config)):
                 raise InvalidConfig(f"{file} differs from the config of run {run.id}: move that folder away")
-            trust.require_trusted_names(record.config, file, user_targets)
+            try:
+                trust.require_trusted_names(
+                    run_directories.load_run_config(root / run.id).config, file.with_name("spec.json")
+                )
+            except InvalidConfig as error:
+                print(f"{error}; written again, as planned", flush=True)
+                run_directories.restore_run_config(root, run)
         parent = root / str(run.config.get("parent"))
-        if (
-            run.config.get("convert")
-            and (parent_result := run_directories.load_run_result(parent)) is not None
-        ):
-            trust.require_trusted_names(parent_result.config, parent / "run.json", user_targets)
+        if run.config.get("convert") and parent.name not in planned_ids and run_directories.is_done(parent):
+            trust.require_trusted_names(run_directories.load_run_config(parent).config, parent / "spec.json")
 
 
 def validate_parents(runs: Sequence[RunConfig], root: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from filelock import Timeout
 
 from attnlab.errors import (
+    InvalidConfig,
     describe_disk_full,
     is_disk_failure,
     is_helper_process_killed,
@@ -22,7 +23,7 @@ from attnlab.errors import (
     is_out_of_memory,
 )
 from attnlab.store import fingerprint, run_directories
-from attnlab.store.guards import digests
+from attnlab.store.guards import digests, trust
 from attnlab.store.lease import hold_lease
 from attnlab.store.run_schema import RunConfig, RunResult, Status
 from attnlab.sweep.execute import node_setup, process_control, ranks, repair
@@ -77,28 +78,26 @@ def train_run(folder: Path, waits: bool = True) -> int:
     """
     with hold_lease(folder, float("inf") if waits else LEASE_SECONDS):
         started_at = time.time()
+        try:
+            spec = trust.load_trusted_run(folder)
+        except InvalidConfig as error:  # not the planned run, which therefore has no outcome
+            print(error, file=sys.stderr, flush=True)
+            return process_control.NOT_RECORDED
         record = run_directories.load_run_result(folder)
         reopened = None
         if record is None:
             record = reopened = repair.reopen_for_remeasurement(folder)
         if record is not None and record.is_done:
             if not digests.find_broken_files(folder, record):
-                if not (
-                    waits or record.list_outdated_parts(run_directories.load_run_config(folder).estimate)
-                ):
+                if not (waits or record.list_outdated_parts(spec.estimate)):
                     return process_control.NOT_TAKEN
-                return _remeasure(folder, record, is_edited=reopened is not None)
+                return _remeasure(spec, folder, record, is_edited=reopened is not None)
             run_directories.set_aside_result(folder)
-        if (
-            record is not None
-            and not record.is_done
-            and record.failure_digest != run_directories.load_run_config(folder).use.retried_failure
-        ):
+        if record is not None and not record.is_done and record.failure_digest != spec.use.retried_failure:
             # another sweep has retried this run since it was submitted
             return 1 if waits else process_control.NOT_TAKEN
         (folder / "run.json").unlink(missing_ok=True)  # the failure that this attempt retries
         try:
-            spec = run_directories.load_run_config(folder)
             _validate_parent(spec, folder.parent)
             module = load_trainer(get_trainer_name(spec.config))
             node_setup.hide_slurm_environment()
@@ -148,7 +147,7 @@ def _record_failure(
 
 def train_other_rank(folder: Path) -> int:
     """Train as another rank of a multi-device run; only rank 0 records the result."""
-    load_trainer(get_trainer_name(run_directories.load_run_config(folder).config)).run(folder)
+    load_trainer(get_trainer_name(trust.load_trusted_run(folder).config)).run(folder)
     return 0
 
 
@@ -158,9 +157,8 @@ def _validate_parent(spec: RunConfig, root: Path) -> None:
         raise ValueError(f"parent={parent}: {reason}; train the parent again")
 
 
-def _remeasure(folder: Path, record: RunResult, is_edited: bool) -> int:
+def _remeasure(spec: RunConfig, folder: Path, record: RunResult, is_edited: bool) -> int:
     """Remeasure the outdated parts of a finished run without training it; return the exit status."""
-    spec = run_directories.load_run_config(folder)
     if not record.list_outdated_parts(spec.estimate):
         return 0
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from attnlab.errors import InvalidConfig
+from attnlab.store.guards.trust import DECLARED_VARIABLE
 from attnlab.store.process_identity import is_process_running
 from attnlab.sweep.execute import process_control
 from attnlab.sweep.plan import fork_server
@@ -35,8 +36,9 @@ class WorkerSlot:
         variables = {name: str(self.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         if self.gpu is not None:
             variables["CUDA_VISIBLE_DEVICES"] = self.gpu
-        if name := os.environ.get(COMMAND_VARIABLE):  # the fork server may be older than the command
-            variables[COMMAND_VARIABLE] = name
+        for name in (COMMAND_VARIABLE, DECLARED_VARIABLE):  # the fork server may be older than the command
+            if value := os.environ.get(name):
+                variables[name] = value
         return variables
 
 

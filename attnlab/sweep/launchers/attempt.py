@@ -20,6 +20,7 @@ from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
 from attnlab.store.atomic_files import write_json
 from attnlab.store.guards import digests
+from attnlab.store.guards.trust import DECLARED_VARIABLE
 from attnlab.store.run_schema import Status
 from attnlab.sweep.execute import worker_slots
 from attnlab.sweep.execute.exit_records import record_exit, record_lost_run, record_timeout
@@ -29,7 +30,7 @@ from attnlab.sweep.execute.progress import Progress
 from attnlab.sweep.execute.ranks import count_devices
 
 NODE_FILE = "node.json"  # in a run directory: where and when its last attempt began
-_FORWARDED_VARIABLES = ("PYTHONPATH", "ATTNLAB_COMMAND", "HF_HUB_OFFLINE")
+_FORWARDED_VARIABLES = ("PYTHONPATH", "ATTNLAB_COMMAND", DECLARED_VARIABLE, "HF_HUB_OFFLINE")
 _LOCK_PATIENCE = GRACE_SECONDS + 40.0  # seconds; a lease held longer belongs to another process
 _WARNING_SIGNALS = {signal.SIGUSR1, signal.SIGUSR2}  # meant for the attempt; they would end a worker
 

@@ -1,13 +1,16 @@
 """The launcher `slurm`: runs as tasks of a job array, submitted with submitit.
 
 Each task starts one worker; a task that is preempted or short of time saves a checkpoint and is requeued.
+Nodes load the pickles that submitit writes, so these lie in a folder of the user's own, outside paths.runs,
+which others may fill. This module reads no pickle: how a task ended is in its log.
 Surprising: job states come from squeue alone. Accounting (sacct) is missing on many clusters, and submitit
 then waits forever for a job that died.
 """
 
 import io
-import pickle
+import os
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.errors import InvalidConfig
-from attnlab.store import run_directories
+from attnlab.store import fingerprint, run_directories
 from attnlab.store.run_schema import Status
 from attnlab.sweep.execute.process_control import GRACE_SECONDS, collect_signals
 from attnlab.sweep.execute.progress import Progress, watch_runs
@@ -124,13 +127,13 @@ def create_executor(
     """Create the submitit executor that submits the stored runs.
 
     Raises:
-        InvalidConfig: a SLURM command or submitit is missing.
+        InvalidConfig: a SLURM command or submitit is missing, or others can write into the folder.
     """
     submitit = import_library("submitit", "slurm")
     for command in ("sbatch", "squeue", "scancel", "srun"):
         if shutil.which(command) is None:
             raise InvalidConfig(f"hydra/launcher=slurm: {command} not found: run the command on a login node")
-    root = Path(options["folder"] or folders[0].parent / "slurm").absolute()
+    root = _make_submission_folder(folders[0].parent, options["folder"])
     executor = submitit.SlurmExecutor(folder=root, max_num_timeout=options["requeues"])
     executor.update_parameters(**_build_sbatch_parameters(folders, settings, options))
     if quarantine.nodes:
@@ -138,6 +141,30 @@ def create_executor(
         excluded = _format_excluded(options, quarantine)
         executor.update_parameters(additional_parameters={**extra, "exclude": excluded})
     return executor
+
+
+def _make_submission_folder(store: Path, requested: str | None) -> Path:
+    """Create the folder of scripts, logs and pickles, by default one per store in the user's state folder.
+
+    Raises:
+        InvalidConfig: it lies in the store, others can write into it, or it cannot be created.
+    """
+    state_home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    store = store.resolve()
+    own_folder = state_home / "attnlab" / "slurm" / fingerprint.compute_digest([str(store)])
+    folder = Path(requested or own_folder).absolute()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        raise InvalidConfig(f"hydra.launcher.folder={folder} cannot be created ({error.strerror})") from error
+    is_shared = status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if is_shared or folder.resolve().is_relative_to(store):
+        raise InvalidConfig(
+            f"hydra.launcher.folder={folder}: nodes execute files in it: choose a folder outside paths.runs "
+            "that only you can write to (chmod go-w)"
+        )
+    return folder
 
 
 def _build_sbatch_parameters(
@@ -265,10 +292,12 @@ def _has_left_queue(
 
 
 def _read_last_error(job: SlurmJob) -> str:
-    """Read the last line of the exception that submitit stored for an attempt; empty if there is none."""
-    with suppress(Exception):
-        outcome, text = pickle.loads(job.paths.result_pickle.read_bytes())
-        return text.strip().splitlines()[-1] if outcome == "error" else ""
+    """Read the exception that ended an attempt from the end of its log; empty if there is none."""
+    with suppress(OSError):
+        log = job.paths.stderr.read_text(errors="replace")
+        _, traceback, text = log.rpartition("Traceback (most recent call last):\n")
+        error = next((line for line in text.splitlines() if line[:1].strip()), "")
+        return error if traceback else ""
     return ""
 
 
