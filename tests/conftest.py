@@ -113,6 +113,7 @@ def compose(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             f"data.path={book}",
             f"paths.cache={tmp_path / 'cache'}",
             "logger=none",
+            *([] if any(word.startswith("data=") for word in overrides) else ["data.allow_overlap=true"]),
         ]
         config = shipped_loader().load_configuration("config", [*small, *overrides], RunMode.RUN)
         resolved = OmegaConf.to_container(

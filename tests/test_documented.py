@@ -6,6 +6,7 @@ files of earlier ones, and importing torch costs more than a tiny experiment. Ch
 
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -46,7 +47,8 @@ VERB_PLACEHOLDERS = {
     "inspect": {"...": "the cat sat", "FOLDER": "FOLDER"},
     "generate": {"...": "the cat"},
 }
-TEXT = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.\n" * 40
+WORDS = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.\n"
+TEXT = " ".join(random.Random(0).choices(WORDS.split(" "), k=700))
 SLOW = {"bench", "claims", "compare", "judge", "ladder"}  # tested elsewhere
 QUICK = ("list", "schema", "complete", "new", "--version", "--help")
 SESSION = """

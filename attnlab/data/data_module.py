@@ -124,6 +124,7 @@ class DataModule(pl.LightningDataModule):
             "unit": task.unit,
             "validation": self._hash_validation_batches(),
             **({"val_text": task.val_text["sha256"]} if hasattr(task, "val_text") else {}),
+            **({"overlap": task.overlap} if hasattr(task, "overlap") else {}),
         }
 
     def _hash_validation_batches(self) -> str:

@@ -9,6 +9,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache as cached
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ import numpy as np
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
+from attnlab.data.corpora import overlap
 from attnlab.data.corpora.code import load_code_corpus
 from attnlab.data.corpora.corpus import Corpus
 from attnlab.data.corpora.frozen import load_frozen_corpus
 from attnlab.data.corpora.hub import load_hub_corpus
-from attnlab.data.corpora.overlap import reject_shared_text
 from attnlab.data.corpora.pydocs import load_pydocs_corpus
 from attnlab.data.corpora.text_files import load_file_corpus
 from attnlab.data.corpora.token_cache import write_file_atomically, write_folder_atomically
@@ -29,6 +30,7 @@ from attnlab.data.corpora.unicode_forms import Form
 from attnlab.data.task import IGNORE, Batch, compute_fingerprint, make_generator, validate_split
 from attnlab.data.tokenizers import MAX_ENCODE_CHARS, Tokenizer
 from attnlab.data.vocabulary import Vocabulary, build_vocabulary
+from attnlab.store.atomic_files import read_json_object, write_json
 
 VERSION = 2  # raise it when the same settings give other batches
 N_SPANS = 64  # spans of validation text scored by losses per byte
@@ -39,7 +41,8 @@ PROGRESS_MIN_CHARS = 8_000_000  # minimum length of a text for progress messages
 class TextTask:
     """The text's last `val_fraction` is for validation, in at most `val_windows` windows (None: all).
 
-    With a corpus for validation, all of `corpus` is for training, and `val_fraction` has no effect.
+    With a corpus for validation, all of `corpus` is for training, and `val_fraction` has no effect. `overlap`
+    is the proportion of the validation text that is in the training text; `allow_overlap` permits any.
 
     Tokens are cached under `cache` and memory-mapped, so the runs of a sweep tokenize once and share the
     memory.
@@ -52,32 +55,37 @@ class TextTask:
         length: int,
         val_fraction: float,
         val_windows: int | None,
+        allow_overlap: bool,
         cache: str,
         validation: Corpus | None = None,
     ) -> None:
         validate_split(length, val_fraction, val_windows)
-        groups = {"groups": corpus.metadata.groups} if corpus.metadata.groups else {}
-        prepared = compute_fingerprint(
-            version=VERSION,
-            text=corpus.metadata.sha256,
-            tokenizer=tokenizer.key,
-            **groups,
-            **(
-                {"val_fraction": val_fraction}
-                if validation is None
-                else {"validation": validation.metadata.sha256}
-            ),
-        )
+        if not isinstance(allow_overlap, bool):
+            raise ValueError(f"data.allow_overlap must be true or false, got {allow_overlap}")
+        texts: dict[str, Any] = {"text": corpus.metadata.sha256}
+        if corpus.metadata.groups:
+            texts["groups"] = corpus.metadata.groups
+        if validation is None:
+            texts["val_fraction"] = val_fraction
+        else:
+            texts["validation"] = validation.metadata.sha256
+
+        @cached
+        def load_parts() -> tuple[str, str]:
+            if validation is None:
+                return corpus.split_text(val_fraction)
+            return corpus.load_text(), validation.load_text()
+
+        self.overlap = _load_overlap(texts, load_parts, Path(cache))
+        if not allow_overlap:
+            validation_name = f"the last part of {corpus.key} (data.val_fraction={val_fraction})"
+            overlap.reject_overlap(
+                self.overlap, validation_name if validation is None else validation.key, corpus.key
+            )
+        prepared = compute_fingerprint(version=VERSION, tokenizer=tokenizer.key, **texts)
         folder = Path(cache) / "tokens" / prepared[:32]
         if not folder.exists():
-            parts = (
-                corpus.split_text(val_fraction)
-                if validation is None
-                else (corpus.load_text(), validation.load_text())
-            )
-            if validation is not None:
-                reject_shared_text(*parts, validation.key, corpus.key)
-            _write_tokens(parts, tokenizer, Path(cache), folder)
+            _write_tokens(load_parts(), tokenizer, Path(cache), folder)
         state = (folder / "tokenizer").read_bytes().decode()
         tokenizer.load(state)
         self._vocabulary = build_vocabulary(tokenizer, state)
@@ -182,6 +190,24 @@ class TextTask:
 def _load_memmap(file: Path) -> np.ndarray:
     """Return a memory-mapped array as a plain array, without the overhead of `np.memmap`."""
     return np.asarray(np.load(file, mmap_mode="r"))
+
+
+def _load_overlap(
+    texts: Mapping[str, Any], load_parts: Callable[[], tuple[str, str]], cache: Path
+) -> dict[str, float]:
+    """Return the shares of `measure_overlap`, cached, so that a second run does not read the texts."""
+    key = compute_fingerprint(version=overlap.VERSION, **texts)
+    cache_file = cache / "overlap" / f"{key[:32]}.json"
+    shares = read_json_object(cache_file)
+    if shares.keys() != overlap.MAX_SHARES.keys():
+        parts = load_parts()
+        _print_progress(
+            sum(map(len, parts)), "comparing {} million characters of training and {}", "validation"
+        )
+        shares = overlap.measure_overlap(*parts)
+        cache_file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(cache_file, shares)
+    return shares
 
 
 def _write_tokens(parts: tuple[str, str], tokenizer: Tokenizer, cache: Path, folder: Path) -> None:

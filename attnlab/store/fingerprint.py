@@ -29,7 +29,7 @@ EXCLUDED_KEYS = frozenset(
         "data.num_workers", "data.workers", "data.pin_memory", "data.persistent_workers",
         "data.prefetch_factor", "data.cache", "data.folder", "data.path",  # the content is hashed
         "data.validation_path", "data.validation_split", "data.text_key", "data.normalize",  # so is it here
-        "data.max_epochs",  # only rejects runs
+        "data.max_epochs", "data.allow_overlap",  # they only reject runs
         "measure.timing", "trainer.profiler", "trainer.log_every_n_steps", "trainer.detect_anomaly",
     }
 )  # fmt: skip

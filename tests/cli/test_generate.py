@@ -38,6 +38,7 @@ def store(tmp_path_factory):
             "size=debug",
             "data=text",
             f"data.path={text}",
+            "data.allow_overlap=true",
             "position=learned",
             f"paths.cache={root}/c",
         ]

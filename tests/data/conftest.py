@@ -27,7 +27,7 @@ def make_text_task(novel_path: Path, tmp_path: Path):
     """Build a text task over the novel; keywords replace the settings."""
     settings = {
         "length": 7, "val_fraction": 0.2, "val_windows": None, "cache": str(tmp_path / "cache"),
-        "validation_path": None, "text_key": "text", "normalize": None,
+        "validation_path": None, "text_key": "text", "normalize": None, "allow_overlap": False,
     }  # fmt: skip
 
     def build(path: Path = novel_path, tokenizer=None, **changes):

@@ -10,7 +10,7 @@ from attnlab.data import ar_hits
 from attnlab.data.corpora.text_files import load_file_corpus
 from attnlab.data.tokenizers import CharTokenizer
 
-SETTINGS = {"length": 29, "val_fraction": 0.3, "val_windows": None}
+SETTINGS = {"length": 29, "val_fraction": 0.3, "val_windows": None, "allow_overlap": False}
 
 
 @pytest.fixture

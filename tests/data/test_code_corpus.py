@@ -112,7 +112,9 @@ def test_a_prepared_corpus_is_cached(make_environment_corpus, monkeypatch, tmp_p
 
 
 def test_a_split_never_divides_a_package(make_environment_corpus, tmp_path):
-    task = text.TextTask(make_environment_corpus(), ByteTokenizer(), 8, 0.3, None, str(tmp_path / "cache"))
+    task = text.TextTask(
+        make_environment_corpus(), ByteTokenizer(), 8, 0.3, None, True, str(tmp_path / "cache")
+    )
     splits = [bytes(task.train_ids).decode(), bytes(task.val_ids).decode()]
     validation_packages = choose_validation_groups(make_environment_corpus().metadata.groups, 0.3)
     assert 0 < len(validation_packages) < 4

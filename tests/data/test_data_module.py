@@ -181,6 +181,7 @@ def test_the_description_has_the_properties_of_the_task(make_data_module):
         "unit": "char",
         "vocabulary": sha256(json.dumps(["char", CHARACTERS], separators=(",", ":")).encode()).hexdigest(),
         "val_text": module.task.val_text["sha256"],
+        "overlap": {"windows": 0, "lines": module.task.overlap["lines"]},
     }
 
 

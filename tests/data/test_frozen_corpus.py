@@ -44,6 +44,7 @@ def test_a_loaded_corpus_equals_the_frozen_one(tmp_path, load_frozen, groups):
         "length": 5,
         "val_fraction": 0.5,
         "val_windows": 3,
+        "allow_overlap": True,
         "cache": str(tmp_path),
     }
     tasks = [text.TextTask(corpus, **settings) for corpus in (original, loaded)]

@@ -69,9 +69,9 @@ def draw_line(seed: int, folder: Path) -> list[str]:
     if selected["data"] in ("text", "pydocs", "hub") and random_.random() < 0.3:
         selected["data/tokenizer"] = random_.choice(list_axis_options("data/tokenizer"))
     data_overrides = {
-        "text": [f"data.path={folder}/book.txt"],
+        "text": [f"data.path={folder}/book.txt", "data.allow_overlap=true"],
         "names": [f"data.path={folder}/names.txt"],
-        "hub": [f"data.name={folder}/hub", "data.streaming=false"],
+        "hub": [f"data.name={folder}/hub", "data.streaming=false", "data.allow_overlap=true"],
     }
     line = [
         "size=debug", *(f"{axis}={value}" for axis, value in selected.items()),

@@ -14,7 +14,9 @@ from processes import load_records, wait_until
 pytestmark = pytest.mark.timeout(500)
 
 REPOSITORY = Path(__file__).parents[2]
-LINE = ("heads=gqa", "data=text", "data.path=book.txt", "logger=none", "sweep.slots=1")
+LINE = (
+    "heads=gqa", "data=text", "data.path=book.txt", "data.allow_overlap=true", "logger=none", "sweep.slots=1",
+)  # fmt: skip
 SHAPES = {
     "cuda": ("model.dim=256", "model.n_layers=4", "data.length=256"),
     "cpu": ("model.dim=32", "model.n_layers=2", "data.length=32"),

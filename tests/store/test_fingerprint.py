@@ -43,6 +43,7 @@ def with_value(key, value):
         "data.text_key",
         "data.normalize",
         "data.max_epochs",
+        "data.allow_overlap",
         "measure.timing",
         "trainer.log_every_n_steps",
         "margin",

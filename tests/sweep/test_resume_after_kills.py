@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.rare(sample=1), pytest.mark.timeout(600)]  # minutes o
 REPOSITORY = Path(__file__).parents[2]
 OVERRIDES = (
     "heads=mha,gqa", "seed=0,1", "size=debug", "trainer.max_steps=600", "data=text", "data.path=book.txt",
+    "data.allow_overlap=true",
     "logger=none", "measure.every=150", "sweep.checkpoint_every=20",
     "sweep.retry_failed=true", "sweep.slots=2", "model.dropout=0.1", "paths.cache=cache",
 )  # fmt: skip

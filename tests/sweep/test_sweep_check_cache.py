@@ -130,6 +130,7 @@ def test_cached_check_does_not_hide_later_error(tmp_path):
     """Without the variable the check passes and is cached; with it, the check fails before and after that."""
     (tmp_path / "book.txt").write_text("the quick brown fox jumps over the lazy dog. " * 40)
     line = [sys.executable, "-m", "attnlab", "plan", "size=debug", "data=text", "data.path=book.txt"]
+    line.append("data.allow_overlap=true")
     results = []
     for mode in ("onlin", "offline", "onlin"):
         environment = {**os.environ, "WANDB_MODE": mode}
@@ -182,7 +183,7 @@ def test_devices_and_attnlab_code_change_key(config, monkeypatch, tmp_path):
 
 def test_derived_cache_folders_leave_key_unchanged(config, tmp_path):
     before = compute_fresh_key(config)
-    for name in ("tokens", "tokenizers", "corpora", "invariants", "checks", "seeds"):
+    for name in ("tokens", "tokenizers", "overlap", "corpora", "invariants", "checks", "seeds"):
         (tmp_path / "cache" / name).mkdir()
         (tmp_path / "cache" / name / "file").write_text("made here")
     assert compute_fresh_key(config) == before

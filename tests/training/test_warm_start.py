@@ -170,6 +170,7 @@ def test_the_command_rejects_it_in_one_line_before_training(compose, parent, tmp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other.txt").write_text((tmp_path / "book.txt").read_text().replace("z", "ß"))
     line = ["size=debug", "logger=none", "data=text", "parent=aaaa", f"paths.runs={parent.parent}"]
+    line.append("data.allow_overlap=true")
     for verb in (["plan"], []):
         assert main([*verb, *line, "data.path=other.txt"]) == 2
         assert (

@@ -27,7 +27,7 @@ from attnlab.store.source_digests import hash_sources
 
 MAX_FILES = 2000  # files below the folders that a config names; with more of them nothing is cached
 # Skipped below folders that a config names: attnlab's own cache follows from inputs already in the key.
-_CACHE_FOLDERS = (*get_args(disk_cache.CacheKind), "corpora", "tokenizers", "tokens")
+_CACHE_FOLDERS = (*get_args(disk_cache.CacheKind), "corpora", "overlap", "tokenizers", "tokens")
 _DEVICE_PATTERNS = ("nvidia*", "nvidia*/*", "kfd", "dri/render*")  # below /dev
 # Variables of a terminal, a login or a shell, which no check reads. All others enter the cache key: a user's
 # own parts may read any of them, and a needless one costs only a repeated check.
