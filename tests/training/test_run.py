@@ -92,7 +92,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         losses = [row["value"] for row in curves.to_pylist() if row["name"] == "train/loss"]
         assert any(loss != float(np.float32(loss)) for loss in losses)
         loaded = load_model(interrupted).state_dict()
-        assert_same_bits(load_weights(interrupted), {name: loaded[name] for name in load_weights(interrupted)})
+        assert_same_bits(
+            load_weights(interrupted), {name: loaded[name] for name in load_weights(interrupted)}
+        )
     a, b = np.load(uninterrupted / "attention.npz"), np.load(interrupted / "attention.npz")
     assert np.array_equal(a["maps"], b["maps"])
     assert np.array_equal(a["steps"], b["steps"])
