@@ -75,7 +75,8 @@ class Capabilities(NamedTuple):
     # receives `auxiliary_losses` by keyword, and adds to its entries unless it is None.
     auxiliary_losses: Mapping[str, float] = MappingProxyType({})
 
-    # Rotations and mixers: keys made now would differ in a longer sequence, so no cache may hold them.
+    # Rotations and mixers: keys made now would differ in a longer sequence, so no cache may hold them, and a
+    # model accepts no padded or packed rows, which would depend on the longest row of their batch.
     changes_with_length: bool = False
 
     # Masks. `sees_future`: some query sees a later key; an invariant checks that a mask without the

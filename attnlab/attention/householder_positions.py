@@ -17,9 +17,10 @@ class HouseholderPositions(nn.Module):
     """PaTH: scores k_s·H_(s+1) ... H_t q_t, with H_i = I - b_i w_i w_i^T for every token i after s.
 
     w_i is a unit vector: a projection of rank `rank`, a short convolution over `convolution` tokens (0: none)
-    and a norm; b_i = 2 sigmoid(x_i·s + c) lies in (0, 2), so that H_i may reflect. Each group of query heads
-    has its own H, which acts on the first `width` features: all, or in latent heads those without RoPE. Keys
-    after the query, which only masks that see the future show, have the score q·k.
+    and a norm; b_i = 2 sigmoid(x_i·s + c) lies in (0, 2), so that H_i may reflect. Unlike the layer in the
+    library fla, no SiLU follows the convolution. Each group of query heads has its own H, which acts on the
+    first `width` features: all, or in latent heads those without RoPE. Keys after the query, which only masks
+    that see the future show, have the score q·k.
 
     State: w and b of each token, [B, n_groups, S, width + 1], since cached keys are not rewritten as in the
     paper. A step therefore costs O(S²), and a full pass O(S³). A cache must hold all tokens after a retained

@@ -24,6 +24,10 @@ class Indexer(nn.Module):
     k are rotated like the layer's. The factor (n_heads * head_dim)^-0.5 is part of w. State: k_s, [B, 1, S,
     head_dim].
 
+    If all q_tj·k_s are negative, I_ts is exactly 0: with two heads, a quarter of the index scores at
+    initialization. For about a fifth of the queries, selection then chooses between equal scores, and takes
+    the later keys.
+
     Source: DeepSeek Sparse Attention, arXiv 2512.02556, §2.1, without its norm of k and its 8-bit numbers.
     """
 

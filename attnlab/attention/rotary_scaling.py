@@ -50,6 +50,7 @@ class DynamicNtk:
     """NTK with factor = longest current position / training length, at least 1 (YaRN paper §3.3).
 
     The factor changes with the length, so keys rotated earlier would be wrong later: no cache may hold them.
+    All rows of a batch have the factor of the longest: a model accepts no padded or packed rows.
     """
 
     trained: int

@@ -53,7 +53,7 @@ class ContextualPositions(nn.Module):
 
 @final
 class KeyQueryConvolution(nn.Module):
-    """Multi-token attention: score of query t and key s = Σ_ij w[h, i, j] score(t - i, s + n_keys // 2 - j).
+    """Multi-token attention: score of query t and key s = Σ_ij w[h, i, j] score(t - i, s + j - n_keys // 2).
 
     The window covers the query and those just before it, and keys on both sides of s. Keys that are hidden
     from t count as 0, as do those after token t - i. Weights [H, n_queries, n_keys] start as the identity.

@@ -104,13 +104,16 @@ def build_data(run_config: RunConfig) -> Any:
 def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
     """Build the model of a resolved config.
 
-    Every layer gets its own mixer; the patches in `model.layers` repeat over the layers.
+    Every layer gets its own mixer; the patches in `model.layers` repeat over the layers. Weights are float32,
+    or float64 under that `trainer.precision`: float32 would round the weights that are loaded into them.
     """
     mixers = list_mixer_configs(config)
     model = {key: value for key, value in config["model"].items() if key not in MIXER_KEYS}
-    return instantiate_config(
+    transformer: Transformer = instantiate_config(
         model, make_mixer=lambda layer: instantiate_config(mixers[layer % len(mixers)]), vocab_size=vocab_size
     )
+    precision = config["trainer"]["precision"] if "trainer" in config else None
+    return transformer.double() if WEIGHT_DTYPES.get(precision) == torch.float64 else transformer
 
 
 def require_layer_per_patch(config: Mapping[str, Any]) -> None:

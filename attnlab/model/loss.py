@@ -1,5 +1,6 @@
 """Cross-entropy per target, and the validation metric made of it."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -9,6 +10,7 @@ VALIDATION_LOSS = Metric("val/loss", unit="nats")  # mean over the validation ta
 
 
 def cross_entropy(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
-    """Return the loss per target [B, T] in nats, 0 for ignored targets."""
-    losses = F.cross_entropy(logits_BTV.flatten(0, 1).float(), targets_BT.flatten(), reduction="none")
-    return losses.view(targets_BT.shape)
+    """Return the loss per target [B, T] in nats and float32 at least, 0 for ignored targets."""
+    logits = logits_BTV.flatten(0, 1)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(logits, targets_BT.flatten(), reduction="none").view(targets_BT.shape)

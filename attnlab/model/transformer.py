@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Cache, Capabilities, Mask, SharedTensors
+from attnlab.attention.contracts import Cache, Capabilities, Mask, SharedTensors, Unsupported
 from attnlab.attention.heads.projections import FusedLinear, ResidualProjection, resolve_head_dim, split_heads
 from attnlab.attention.layer import Attention
 from attnlab.attention.token_positions import TokenPositions
@@ -234,6 +234,7 @@ class Transformer(nn.Module):
         _require_shared_writers(mixers)
         _require_masks(mixers)
         self.auxiliary_weights = _collect_auxiliary_weights(mixers)
+        self.changes_with_length = any(Capabilities.from_part(mixer).changes_with_length for mixer in mixers)
         connection = blocks[0].mixer_reads
         self.reads = None if connection is None else connection.make_last_reader()
         self.norm = norm(dim)
@@ -296,6 +297,7 @@ class Transformer(nn.Module):
         token_positions = (
             TokenPositions(token_positions) if isinstance(token_positions, Tensor) else token_positions
         )
+        self.require_equal_rows(mask, token_positions)
         if self.positions is not None:
             x = x + self.positions(token_positions.position_ids, n_past + n_new).to(x.dtype)
         if self.dropout:
@@ -309,6 +311,21 @@ class Transformer(nn.Module):
             cache = caches[layer] if caches else None
             stream = block(stream, positions=token_positions, mask=mask, cache=cache, **optional)
         return self.norm(stream if self.reads is None else self.reads(stream))
+
+    def require_equal_rows(self, mask: Mask | None, positions: TokenPositions | None = None) -> None:
+        """Check that no row of a batch depends on the length of another.
+
+        Raises:
+            Unsupported: A data mask, or rows with positions of their own, if a layer changes with the length.
+        """
+        if self.changes_with_length and (
+            mask is not None or (positions is not None and len(positions.position_ids) > 1)
+        ):
+            raise Unsupported(
+                "position=rope_dynamic_ntk, like any layer that changes with the sequence length, reads that "
+                "of the longest row, so padded and packed rows would change with their batch: use rows of "
+                "equal length without documents, or another position"
+            )
 
     def state_size(self) -> int:
         """Bytes cached per token, summed over layers."""

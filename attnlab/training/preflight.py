@@ -13,9 +13,10 @@ from omegaconf import OmegaConf
 from attnlab.attention.cache import create_layer_cache, create_layer_caches
 from attnlab.attention.contracts import Capabilities, SharedTensors
 from attnlab.attention.layer import Attention
+from attnlab.attention.masks.data_masks import make_batch_mask
 from attnlab.data.data_module import DataModule
 from attnlab.measure import attention_maps, length_generalization, resources, step_timing
-from attnlab.measure.leakage import find_longest_prefix
+from attnlab.measure.leakage import find_longest_prefix, load_first_batch
 from attnlab.measure.measurement import is_shapes_only, list_length_metrics
 from attnlab.measure.training_pass import get_weight_dtype
 from attnlab.model.build import (
@@ -72,6 +73,8 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
             f"{data.task.length}: lower its n, or raise data.length"
         )
     _require_compiler(config)
+    if model.changes_with_length:
+        model.require_equal_rows(make_batch_mask(load_first_batch(data, "cpu")))
     if not config.get("measurement"):
         with convert_build_errors("model.attention"):
             _try_layers(config, device)

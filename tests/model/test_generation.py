@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from attnlab.attention.cache import DynamicCache, SlidingWindowCache, StaticCache
+from attnlab.attention.contracts import Unsupported
 from attnlab.attention.epilogue import ConvolutionEpilogue, ExclusiveEpilogue, Gate
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.heads.latent import LatentHeads
@@ -13,8 +14,10 @@ from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.causal import causal
+from attnlab.attention.masks.data_masks import make_document_mask, make_padding_mask
 from attnlab.attention.masks.window import window
 from attnlab.attention.rotary import Rope
+from attnlab.attention.rotary_scaling import DynamicNtk
 from attnlab.attention.scores.alibi import Alibi
 from attnlab.attention.stateful.forget_gate import ForgetGate
 from attnlab.model import generation
@@ -27,10 +30,10 @@ VOCABULARY, NEW = 19, 7
 PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5]]
 
 
-def make_model(heads=None, kernel=sdpa, mask=causal, positions=None, **parts):
+def make_model(heads=None, kernel=sdpa, mask=causal, positions=None, scaling=None, **parts):
     def make_mixer(layer):
         layer_heads = heads() if heads else GroupedHeads(24, 6, 2, None, False, False)
-        rotary = {"rotary": Rope()} if positions is None else {}
+        rotary = {"rotary": Rope(scaling=scaling)} if positions is None else {}
         return Attention(layer_heads, kernel, {"mask": mask}, **rotary, **{k: v() for k, v in parts.items()})
 
     transformer = Transformer(
@@ -159,6 +162,25 @@ def test_batched_rows_equal_single_generations(cache):
     for row, prompt in enumerate(PROMPTS):
         single = generate(model, [prompt], NEW, CACHES.get(cache))
         assert torch.equal(tokens[row, -len(single[0]) :], single[0])
+
+
+@torch.no_grad()
+def test_rotation_by_the_longest_row_accepts_rows_of_equal_length_only():
+    """The factor of dynamic NTK would be that of the longest row, also for shorter and packed ones."""
+    model = make_model(scaling=DynamicNtk(3))
+    prompts = torch.tensor([PROMPTS[0], PROMPTS[0][::-1]])
+    alone = [generate(model, row[None], NEW, None) for row in prompts]
+    assert torch.equal(generate(model, prompts, NEW, None), torch.cat(alone))
+    documents = make_document_mask(torch.tensor([[0, 0, 1, 1, 1]]))
+    for call in (
+        lambda: generate(model, PROMPTS, NEW, None),
+        lambda: model(prompts, mask=make_padding_mask(torch.tensor([5, 3]))),
+        lambda: model(prompts[:1], mask=documents),
+        lambda: model(prompts, positions=torch.arange(5) - torch.tensor([[0], [2]])),
+    ):
+        with pytest.raises(Unsupported, match="the longest row, so padded and packed rows would change"):
+            call()
+    assert make_model()(prompts[:1], mask=documents).isfinite().all()
 
 
 def test_streamed_tokens_equal_generate():

@@ -141,6 +141,17 @@ def test_sizes_beyond_memory_are_rejected_before_allocation(compose, group, chan
     assert time.monotonic() - start_time < 30  # allocation, or a billion layers, would take minutes
 
 
+@pytest.mark.parametrize("pack", [1, 2])
+def test_padded_and_packed_rows_are_rejected_where_rotations_depend_on_the_longest(compose, tmp_path, pack):
+    (tmp_path / "names.txt").write_text("\n".join(f"{'a' * n}{letter}" for n in range(6) for letter in "bcd"))
+    line = ["data=names", f"data.path={tmp_path}/names.txt", f"data.pack={pack}", "data.val_fraction=0.3"]
+    with pytest.raises(ValueError, match="use rows of equal length without documents") as error:
+        check(compose(*line, "position=rope_dynamic_ntk"))
+    assert "\n" not in str(error.value)
+    assert check(compose(*line, "position=rope_ntk"))["steps"]
+    assert check(compose("position=rope_dynamic_ntk"))["steps"]
+
+
 def test_parameters_without_annotations_are_not_validated():
     def plain(a, b=3):
         return a, b
