@@ -133,9 +133,11 @@ class CandidateLog:
         A candidate that has too few runs to be accepted is returned without a number: it was not tested.
 
         Raises:
-            InvalidConfig: the log is a batch that was tested, or no new candidate (in a batch, not each) has
-                enough runs to be accepted. Nothing was appended.
+            InvalidConfig: the champion is neither the first nor a confirmed winner, the log is a batch that
+                was tested, or no new candidate (in a batch, not each) has enough runs to be accepted. Nothing
+                was appended.
         """
+        self._require_known_champion(candidates)
         new = [*{each.digests: each for each in candidates if self.find_test(each.digests) is None}.values()]
         if self.procedure == "batch" and self.tests and new:
             raise InvalidConfig(
@@ -150,6 +152,19 @@ class CandidateLog:
             self.append("tests", {"tests": [asdict(test) for test in self.tests[count:]]})
         untested = {each.digests: each for each in left_out}
         return [self.find_test(each.digests) or untested[each.digests] for each in candidates]
+
+    def _require_known_champion(self, candidates: Sequence[CandidateTest]) -> None:
+        """Raise InvalidConfig unless candidates meet the first champion, or a confirmed winner."""
+        if not self.tests:
+            return
+        known = {self.tests[0].digests[0]}
+        known |= {record["digests"][1] for record in self.confirmations if record["claim"] == "SUPPORTED"}
+        for each in candidates:
+            if each.digests[0] not in known:
+                raise InvalidConfig(
+                    f"{each.champion}: neither the champion's runs of {self.path} nor the fresh runs that "
+                    "confirmed a winner: use one of these, or start another log"
+                )
 
     def _add_in_turn(self, new: Sequence[CandidateTest]) -> list[CandidateTest]:
         """Test the candidates that can reach their thresholds; return the others."""

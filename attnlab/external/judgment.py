@@ -8,13 +8,19 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnlab import stats
 from attnlab.errors import InvalidConfig
+from attnlab.external import own_runs
 from attnlab.external.noise_floor import ALPHA, POWER, require_equal_steps
 from attnlab.external.question import Question
-from attnlab.external.result_files import ExternalRun, digest_runs, shuffle_runs
+from attnlab.external.result_files import (
+    ExternalRun,
+    count_equal_values,
+    require_distinct_runs,
+    shuffle_runs,
+)
 from attnlab.report.number_format import MINUS, format_bounds, format_number
 from attnlab.report.schema import Verdict
 from attnlab.report.verdicts.evidence_bases import BASES
@@ -26,6 +32,14 @@ UNIT_FACTORS = {  # ratio of the medians of both sides -> the likely units
     1000.0: "units that differ by 1,000",
 }
 UNIT_TOLERANCE = 0.02
+
+
+class RunCounts(NamedTuple):
+    """Rows that were read of one side, runs that they hold, and runs that the verdict uses."""
+
+    rows: int
+    runs: int
+    used: int
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,9 @@ class Judgment:
         required_runs: Runs per side for 80% power at the observed effect, in one analysis of that number;
             None if unknown or over 10,000.
         obstacle: Why there is no interval; empty if there is one.
+        incomparable: Reasons against comparing the sides, where the runs are attnlab's own.
+        counts: Of A and of B: rows read, runs found, and runs used.
+        equal_values: Runs whose value another run has too, in fewer than eight digits.
     """
 
     decision: stats.Decision
@@ -58,6 +75,24 @@ class Judgment:
     missing: tuple[int, int]
     required_runs: int | None
     obstacle: str
+    incomparable: list[str]
+    counts: tuple[RunCounts, RunCounts]
+    equal_values: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the claim."""
+        return Verdict.NOT_COMPARABLE if self.incomparable else VERDICTS[self.decision.holds]
+
+    def describe_counts(self) -> str:
+        """How many rows and runs each side has, and how many count."""
+        text = "; ".join(
+            f"{name}: {counts.rows} rows read, {counts.runs} runs found, {counts.used} used"
+            for name, counts in zip("AB", self.counts, strict=True)
+        )
+        if self.equal_values:
+            text += f"; {self.equal_values} runs have a value that another run has too"
+        return text
 
     def count_diverged(self) -> tuple[int, int]:
         """Runs of A and of B that diverged."""
@@ -77,8 +112,7 @@ def judge_runs(
         InvalidConfig: the same runs twice, fewer than two runs on a side, a number of runs without an interim
             analysis, runs of unequal length, or other units.
     """
-    if digest_runs(a) == digest_runs(b):
-        raise InvalidConfig("A and B hold the same runs: compare two sides")
+    require_distinct_runs([*a, *b])
     rule = question.select_rule((len(a), len(b)))
     sides, paired, pairing = _pair_runs(a, b)
     for name, side in zip("AB", sides, strict=True):
@@ -88,7 +122,7 @@ def judge_runs(
                 f"{name}: {finished} finished {'run' if finished == 1 else 'runs'}: a comparison takes two "
                 "or more on each side, as one run does not show the noise"
             )
-    require_equal_steps([run for side in sides for run in side if run.status == "done"])
+    require_equal_steps([run for side in sides for run in side if run.status == "done"], question.reduce)
     values = [[question.get_value(run) for run in side] for side in sides]
     if not same_unit:
         _require_same_unit(values)
@@ -122,7 +156,14 @@ def judge_runs(
         (sum(run.status == "missing" for run in a), sum(run.status == "missing" for run in b)),
         _estimate_required_runs(evidence, differences, question.region),
         _explain_missing_interval(decision, evidence, rule),
+        own_runs.list_incomparable(sides, question.metric),
+        (_count_runs(a, sides[0]), _count_runs(b, sides[1])),
+        count_equal_values([*a, *b]),
     )  # fmt: skip
+
+
+def _count_runs(runs: Sequence[ExternalRun], used: Sequence[ExternalRun]) -> RunCounts:
+    return RunCounts(sum(run.rows for run in runs), len(runs), len(used))
 
 
 def describe_judgment(judgment: Judgment, question: Question) -> str:
@@ -135,13 +176,14 @@ def describe_judgment(judgment: Judgment, question: Question) -> str:
         else f"95% CI {format_bounds(decision.low, decision.high, digits)}"
     )
     estimate = "unknown" if decision.estimate is None else format_number(decision.estimate, digits, sign=True)
-    outcome = VERDICTS[decision.holds]
+    outcome = judgment.verdict
     counts = " and ".join(str(len(side)) for side in judgment.values)
     threshold = f"< {MINUS}{margin:g}" if question.lower_is_better else f"> {margin:g}"
     kind = "median " if BASES[judgment.basis].estimates_median else ""
     return (
         f"B vs A: {kind}difference of {question.metric} {estimate}, {interval}, claim {threshold}: {outcome}"
         f"; {counts} runs, {'paired by seed' if judgment.paired else 'unpaired'}"
+        f"{'; ' if judgment.incomparable else ''}{'; '.join(judgment.incomparable)}"
     )
 
 
@@ -168,9 +210,13 @@ def summarize_judgment(judgment: Judgment, question: Question) -> dict[str, Any]
         "paired": judgment.paired,
         "pairing": judgment.pairing,
         "pairing_gain": judgment.gain,
+        "not_comparable": judgment.incomparable,
+        "equal_values": judgment.equal_values,
         "required_runs_per_side": judgment.required_runs,  # in one analysis of that number
         **{
             name: {
+                "rows_read": counts.rows,
+                "runs_found": counts.runs,
                 "runs": len(side),
                 "diverged": diverged,
                 "missing": missing,
@@ -179,8 +225,9 @@ def summarize_judgment(judgment: Judgment, question: Question) -> dict[str, Any]
                 "values": [_keep_finite(value) for value in side],
                 "seeds": seeds,
             }
-            for name, side, seeds, diverged, missing in zip(
-                "ab", judgment.values, judgment.seeds, diverged_counts, judgment.missing, strict=True
+            for name, side, seeds, diverged, missing, counts in zip(
+                "ab", judgment.values, judgment.seeds, diverged_counts, judgment.missing, judgment.counts,
+                strict=True,
             )
         },
     }  # fmt: skip
@@ -248,7 +295,11 @@ def _require_same_unit(values: Sequence[Sequence[float]]) -> None:
     if min(medians) <= 0:
         return
     ratio = max(medians) / min(medians)
-    for factor, meaning in UNIT_FACTORS.items():
+    factors = {
+        **UNIT_FACTORS,
+        math.exp(min(medians)) / min(medians): "nats on one side and perplexity on the other",
+    }
+    for factor, meaning in factors.items():
         if abs(ratio / factor - 1) < UNIT_TOLERANCE:
             raise InvalidConfig(
                 f"the medians of A and B are {medians[0]:.6g} and {medians[1]:.6g}, which looks like "

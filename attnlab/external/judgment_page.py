@@ -38,6 +38,7 @@ MEANINGS = {
         "The interval contains differences on both sides of the margin. This is no evidence that A and B are "
         "equal."
     ),
+    "NOT COMPARABLE": "The difference below is between unlike runs, so it decides nothing.",
 }
 TESTS = {  # by pairing
     True: "Student's t for the mean difference of paired seeds",

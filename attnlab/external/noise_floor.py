@@ -40,7 +40,7 @@ def measure_noise_floor(
             f"--noise: {len(finished)} finished {'run' if len(finished) == 1 else 'runs'}; the noise between "
             "runs takes at least two"
         )
-    require_equal_steps(finished)
+    require_equal_steps(finished, how)
     values = [run.reduce(how, lower_is_better) for run in finished]
     mean, sd = statistics.mean(values), statistics.stdev(values)
     if stats.is_rounding_error(sd, values):
@@ -105,15 +105,32 @@ def format_noise_floor(noise: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def require_equal_steps(runs: Sequence[ExternalRun]) -> None:
-    """Raise InvalidConfig if two runs ended at different steps, as far as the files give steps."""
-    with_steps = [run for run in runs if run.steps]
-    for run in with_steps:
-        if run.steps[-1] != with_steps[0].steps[-1]:
+def require_equal_steps(runs: Sequence[ExternalRun], how: str) -> None:
+    """Check that a reduction reads evaluations at the same steps in all runs.
+
+    Raises:
+        InvalidConfig: two runs differ in these steps, or in what their axis counts.
+    """
+    first = runs[0]
+    spans = [tuple(run.select_reduced(how, run.steps)) for run in runs]
+    for run, span in zip(runs, spans, strict=True):
+        if run.axis != first.axis:
+            axes = [f"by {each.axis}" if each.axis else "without an axis" for each in (run, first)]
             raise InvalidConfig(
-                f"{run.place}: ends at step {run.steps[-1]:,}, and {with_steps[0].place} at step "
-                f"{with_steps[0].steps[-1]:,}: compare runs of equal length, or cut the longer ones"
+                f"{run.place}: evaluations {axes[0]}, and {first.place} {axes[1]}: give both sides one axis"
             )
+        if span != spans[0]:
+            texts = [_describe_span(each) for each in (span, spans[0])]
+            raise InvalidConfig(
+                f"{run.place}: --reduce {how} reads {texts[0]}, and in {first.place} {texts[1]}: compare "
+                "runs of equal length, evaluated at the same steps"
+            )
+
+
+def _describe_span(steps: Sequence[int]) -> str:
+    return (
+        f"step {steps[0]:,}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]:,} to {steps[-1]:,}"
+    )
 
 
 def _round(value: float) -> str:

@@ -1,8 +1,8 @@
 """Read runs trained elsewhere from CSV, JSONL, Parquet, TensorBoard, W&B exports or run directories.
 
-A table has one row per run, or one row per run and step. Columns are known by name: the metric, and where
-present the seed, the step, the run and its status. Whatever is ambiguous is an error with its place: a number
-that is not finite, a seed or a step given twice, runs of unequal length.
+A run is known by its id, its seed, or a curve along a known axis, so each row of a table needs one of them.
+Columns are known by name. Whatever is ambiguous is an error with its place: a number that is not finite, a
+seed or a step given twice, a row of means.
 """
 
 import csv
@@ -11,8 +11,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,13 +21,25 @@ from pyarrow import parquet as pq
 
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.store import run_directories
+from attnlab.store.run_schema import RunResult
 
 Status = Literal["done", "diverged", "missing"]
-STEP_COLUMNS = (
-    "step", "_step", "global_step", "trainer/global_step", "train/global_step", "iteration", "iter",
-    "epoch",  # last: a table may have it beside a step
-)  # fmt: skip
-RUN_COLUMNS = ("run", "run_id", "id", "name")
+AXIS_BY_COLUMN = {  # columns that count training -> what they count; the first that a table has is its axis
+    **dict.fromkeys(
+        ("step", "_step", "global_step", "trainer/global_step", "train/global_step", "train/step", "steps",
+         "iteration", "iter", "iterations", "update", "updates"),
+        "steps",
+    ),
+    **dict.fromkeys(
+        ("tokens", "n_tokens", "num_tokens", "tokens_seen", "train/tokens", "train_tokens", "total_tokens",
+         "consumed_tokens"),
+        "tokens",
+    ),
+    **dict.fromkeys(("samples", "examples", "samples_seen", "consumed_samples"), "samples"),
+    "epoch": "epochs",  # last: a table may have it beside a step
+}  # fmt: skip
+ID_COLUMNS = ("run_id", "id")
+NAME_COLUMNS = ("run", "name")  # of runs, unique in a file at most
 STATUS_COLUMNS = ("status", "state")
 START_COLUMNS = ("started", "started_at", "created", "created_at")
 TIME_COLUMNS = (*START_COLUMNS, "_timestamp", "timestamp", "wall_time")  # the latter may count from the start
@@ -37,6 +49,13 @@ STATUS_BY_WORD: dict[str, Status] = {
     **dict.fromkeys(("missing", "lost", "crashed", "failed", "killed", "running"), "missing"),
 }
 SEED_IN_NAME = re.compile(r"(?:^|[^a-zA-Z])seed[=_-]?(\d+)$")  # of a run whose table has no seeds
+SUMMARY_WORDS = frozenset(
+    {"mean", "average", "avg", "median", "std", "sd", "stdev", "sem", "min", "max", "count"}
+)
+SPLIT_FOLDERS = frozenset({"train", "training", "validation", "valid", "val", "eval", "test"})
+SAME_VALUE_DIGITS = 8  # two runs whose values agree in so many significant digits are one run
+SAME_CURVE_LENGTH = 3  # evaluations; so are two runs with equal curves of this length
+ZONE_HOURS = 14  # the largest difference of local time from UTC
 REDUCTIONS = "last, best, or mean:k (the mean of the last k values)"
 
 
@@ -47,10 +66,15 @@ class ExternalRun:
     Attributes:
         place: file and row, or folder, for messages.
         seed: None if the file does not give one.
-        steps: Steps of the values; empty where the file has one value per run.
+        steps: Places of the values on the axis; empty where the file has one value per run.
         values: Values of the metric, in the order of the steps; empty if the run diverged or is missing.
-        started: When the run began or was first logged, in seconds since the epoch; None if the file does not
-            say.
+        started: When the run began or was first logged, in seconds since the epoch; the earliest possible
+            moment where the file gives no time zone. None if the file does not say.
+        id: Run id that no other run has; None without one.
+        name: Name of the run in its file; None without one.
+        axis: What the steps count; empty without steps.
+        rows: Rows of the file that belong to the run.
+        result: The result of one of attnlab's own runs.
     """
 
     place: str
@@ -60,19 +84,33 @@ class ExternalRun:
     steps: tuple[int, ...]
     values: tuple[float, ...]
     started: float | None = None
+    id: str | None = None
+    name: str | None = None
+    axis: str = ""
+    rows: int = 1
+    result: RunResult | None = None
 
     def reduce(self, how: str, lower_is_better: bool | None = None) -> float:
         """One number per run: the last value, the mean of the last k (`mean:k`), or the best."""
-        if how == "last":
-            return self.values[-1]
+        values = self.select_reduced(how, self.values)
         if how == "best":
-            return min(self.values) if lower_is_better else max(self.values)
-        count = parse_mean_count(how)
+            return min(values) if lower_is_better else max(values)
+        return math.fsum(values) / len(values)
+
+    def select_reduced(self, how: str, items: Sequence[Any]) -> Sequence[Any]:
+        """The evaluations that a reduction reads, of the run's values or of their steps.
+
+        Raises:
+            InvalidConfig: the run has fewer, or the text is no reduction.
+        """
+        if how == "best":
+            return items
+        count = 1 if how == "last" else parse_mean_count(how)
         if len(self.values) < count:
             raise InvalidConfig(
                 f"{self.place}: --reduce {how} needs {count} values, this run has {len(self.values)}"
             )
-        return math.fsum(self.values[-count:]) / count
+        return items[-count:]
 
 
 def digest_runs(runs: Sequence[ExternalRun]) -> str:
@@ -87,7 +125,7 @@ def shuffle_runs(runs: Sequence[ExternalRun]) -> list[ExternalRun]:
 
 
 def _describe_content(run: ExternalRun) -> str:
-    return json.dumps(astuple(replace(run, place="", arm=None, started=None)))
+    return json.dumps([run.seed, run.status, run.steps, run.values])
 
 
 def digest_text(text: str) -> str:
@@ -143,8 +181,47 @@ def read_runs(path: Path, metric: str, arm_column: str | None = None) -> list[Ex
         if not rows:
             raise InvalidConfig(f"{path}: has no rows")
         runs = _build_runs(path, rows, metric, arm_column)
-    _require_unique_seeds(runs)
+    for arm in dict.fromkeys(run.arm for run in runs):
+        require_distinct_runs([run for run in runs if run.arm == arm], same_seed=True)
     return runs
+
+
+def require_distinct_runs(runs: Sequence[ExternalRun], *, same_seed: bool = False) -> None:
+    """Check that no run is there twice: by its id, its curve, or a value of eight digits or more.
+
+    Args:
+        same_seed: Whether two runs of one seed are one too, as on one side of a comparison.
+
+    Raises:
+        InvalidConfig: one is; with both places.
+    """
+    places: dict[tuple[Any, ...], str] = {}
+    for run in runs:
+        keys: list[tuple[Any, ...]] = [("run id", run.id)] if run.id is not None else []
+        keys += [("seed", run.seed)] if same_seed and run.seed is not None else []
+        keys += [("values and the name", run.name, run.values)] if run.name and run.values else []
+        if len(run.steps) >= SAME_CURVE_LENGTH:
+            keys.append(("curve", run.steps, run.values))
+        elif run.values and count_significant_digits(run.values[-1]) >= SAME_VALUE_DIGITS:
+            keys.append(("value", run.values[-1]))
+        for key in keys:
+            if (earlier := places.setdefault(key, run.place)) is not run.place:
+                shared = key[0] if key[0] == "curve" else " ".join(map(str, key[:2]))
+                raise InvalidConfig(
+                    f"{run.place}: has the {shared} of {earlier}: one run counts once; remove the copy, or "
+                    "give each run its own"
+                )
+
+
+def count_equal_values(runs: Sequence[ExternalRun]) -> int:
+    """Runs whose last value another run has too; values of few digits may be equal by chance."""
+    values = [run.values[-1] for run in runs if run.values]
+    return sum(values.count(value) > 1 for value in values)
+
+
+def count_significant_digits(value: float) -> int:
+    """Significant digits of the shortest text of a number: 5 of 3.2793."""
+    return len(f"{value!r}".partition("e")[0].replace(".", "").strip("-0"))
 
 
 @dataclass(frozen=True)
@@ -206,108 +283,176 @@ def _build_runs(path: Path, rows: Sequence[_Row], metric: str, arm_column: str |
         raise InvalidConfig(
             f"{path}: no column {arm_column} (--arm-column){format_suggestions(arm_column, columns)}"
         )
-    step_column = _find_column(columns, STEP_COLUMNS)
+    _reject_summary_rows(rows, columns)
+    axis_column = _find_column(columns, AXIS_BY_COLUMN)
     if metric not in columns:
         by_run = {
             name.removesuffix(f" - {metric}"): name for name in columns if name.endswith(f" - {metric}")
         }
         if not by_run:
             raise InvalidConfig(f"{path}: no column {metric} (--metric){format_suggestions(metric, columns)}")
-        if step_column is None or arm_column is not None:
+        if axis_column is None or arm_column is not None:
             raise InvalidConfig(
                 f"{path}: columns per run, as W&B exports them, need a column Step and no arms"
             )
-        return [_read_wandb_column(path, rows, step_column, run, name) for run, name in by_run.items()]
-    seed_column, run_column = _find_column(columns, ("seed",)), _find_column(columns, RUN_COLUMNS)
-    status_column, time_column = _find_column(columns, STATUS_COLUMNS), _find_column(columns, TIME_COLUMNS)
-
-    def get_text(row: _Row, column: str | None) -> str | None:
-        cell = row.cells.get(column) if column else None
-        return None if cell in (None, "") else str(cell).strip()
-
+        return [_read_wandb_column(path, rows, axis_column, run, name) for run, name in by_run.items()]
+    _reject_averages(rows, metric)
+    seed_column, status_column = _find_column(columns, ("seed",)), _find_column(columns, STATUS_COLUMNS)
+    id_column, name_column = _find_column(columns, ID_COLUMNS), _find_column(columns, NAME_COLUMNS)
+    time_column = _find_column(columns, TIME_COLUMNS)
+    if not (seed_column or id_column or name_column or axis_column):
+        raise InvalidConfig(
+            f"{path}: no column says which run a row is: add a column seed or run, or a column step if all "
+            "rows are evaluations of one run"
+        )
     groups: dict[tuple[str | None, ...], list[_Row]] = {}
-    for number, row in enumerate(rows):
-        arm, seed, run = get_text(row, arm_column), get_text(row, seed_column), get_text(row, run_column)
+    for row in rows:
+        arm, label = _get_text(row, arm_column), _get_text(row, id_column or name_column)
         if arm_column is not None and arm is None:
             raise InvalidConfig(f"{row.place}: no arm in the column {arm_column}")
-        seed = _normalize_seed(seed) or _find_seed(run)
-        key = (arm, seed, run) if step_column else (arm, seed, str(number))  # without steps, a row is a run
-        groups.setdefault(key, []).append(row)
+        seed = _parse_seed(row.place, _get_text(row, seed_column)) or _find_seed(label)
+        if not (label or seed or axis_column):
+            missing = " and ".join(filter(None, (seed_column, id_column or name_column)))
+            raise InvalidConfig(f"{row.place}: {missing} is empty, so nothing says which run the row is")
+        groups.setdefault((arm, seed, label), []).append(row)
+    is_runs_table = bool(status_column and not id_column and (name_column or "").lower() == "name")
     runs = []
-    for (arm, seed, _), group in groups.items():
+    for (arm, seed, label), group in groups.items():
         place = group[0].place
-        words = {word for row in group if (word := get_text(row, status_column))}
-        statuses = {_parse_status(place, word) for word in words} or {"done"}
-        status: Status = next(s for s in ("diverged", "missing", "done") if s in statuses)
-        times = [_parse_time_cell(row.place, time_column, get_text(row, time_column)) for row in group]
-        started = min((time for time in times if time is not None), default=None)
-        if status != "done":
-            runs.append(ExternalRun(place, arm, seed, status, (), (), started))
-            continue
-        steps, values = list[int](), list[float]()
-        for row in group:
-            cell = row.cells.get(metric)
-            if step_column is not None and cell in (None, ""):
-                continue  # loggers write a row for each of their metrics
-            values.append(_parse_number(row.place, metric, cell))
-            if step_column is not None:
-                steps.append(_parse_step(row.place, step_column, row.cells.get(step_column)))
-        if not values:
-            raise InvalidConfig(f"{place}: a run without any value of {metric}")
-        runs.append(_order_run(place, arm, seed, steps, values, started))
+        _require_one_run(group, axis_column, time_column, label if is_runs_table else None)
+        if axis_column is not None:
+            group = [row for row in group if _get_text(row, axis_column) is not None] or group
+            group.sort(key=lambda row: _parse_step(row.place, axis_column, row.cells.get(axis_column)))
+        word = _get_text(group[-1], status_column)  # as the run ended
+        status = "done" if word is None else _parse_status(group[-1].place, word)
+        times = [_parse_time_cell(row.place, time_column, _get_text(row, time_column)) for row in group]
+        run = ExternalRun(
+            place, arm, seed, status, (), (),
+            started=min((time for time in times if time is not None), default=None),
+            id=label if id_column else None, name=None if id_column else label,
+            axis=AXIS_BY_COLUMN[axis_column.lower()] if axis_column else "",
+            rows=len(group),
+        )  # fmt: skip
+        runs.append(run if status != "done" else _add_values(run, group, metric, axis_column))
     return runs
 
 
+def _add_values(run: ExternalRun, group: Sequence[_Row], metric: str, axis_column: str | None) -> ExternalRun:
+    """The run with the values of its rows; loggers write a row for each of their metrics."""
+    known = [row for row in group if axis_column is None or row.cells.get(metric) not in (None, "")]
+    if not known:
+        raise InvalidConfig(f"{run.place}: a run without any value of {metric}")
+    values = [_parse_number(row.place, metric, row.cells.get(metric)) for row in known]
+    steps = [_parse_step(row.place, axis_column, row.cells[axis_column]) for row in known if axis_column]
+    return _order_run(run, steps, values)
+
+
+def _get_text(row: _Row, column: str | None) -> str | None:
+    """A cell as text; None if the table has no such column, or nothing there."""
+    cell = row.cells.get(column) if column else None
+    return None if cell is None or str(cell).strip() == "" else str(cell).strip()
+
+
+def _require_one_run(
+    group: Sequence[_Row], axis_column: str | None, time_column: str | None, shared_name: str | None
+) -> None:
+    """Check that the rows of one seed or id can be evaluations of one run.
+
+    Args:
+        shared_name: A name that several runs may have; None if the rows have an id, or a name of their own.
+
+    Raises:
+        InvalidConfig: no axis tells them apart, they began at different times, or they may be several runs.
+    """
+    if len(group) == 1:
+        return
+    place, other = group[0].place, group[1].place
+    if axis_column is None:
+        raise InvalidConfig(
+            f"{other}: the run of {place} again: if both are evaluations of one run, name the column that "
+            "counts training step, tokens, samples or epoch; else give each run its own seed or run id"
+        )
+    starts = {_get_text(row, time_column) for row in group} if time_column else set()
+    if len(starts) > 1 and time_column and time_column.lower() in START_COLUMNS:
+        raise InvalidConfig(
+            f"{other}: began at another time than the run of {place} with its name or seed: add a column "
+            "with the ids of the runs"
+        )
+    if shared_name is not None:
+        raise InvalidConfig(
+            f"{other}: the name {shared_name} is that of {place} too, and several runs may have one name: "
+            "export the column ID"
+        )
+
+
+def _reject_summary_rows(rows: Sequence[_Row], columns: Sequence[str]) -> None:
+    """Raise InvalidConfig if a row is the mean or deviation of others, as spreadsheets and pandas add it."""
+    for column in columns:
+        summaries = [row for row in rows if str(row.cells.get(column)).strip().lower() in SUMMARY_WORDS]
+        if summaries and len(summaries) < len(rows):
+            word = summaries[0].cells[column]
+            raise InvalidConfig(
+                f"{summaries[0].place}: {column or 'the first cell'}={word}: a summary of rows is no run: "
+                "remove it"
+            )
+
+
+def _reject_averages(rows: Sequence[_Row], column: str) -> None:
+    """Raise InvalidConfig if W&B has averaged runs or steps, of which a column has the extremes beside it."""
+    for row in rows:
+        for end in ("__MIN", "__MAX"):
+            extreme, value = (_get_text(row, name) for name in (f"{column}{end}", column))
+            if extreme is not None and value is not None and extreme != value:
+                raise InvalidConfig(
+                    f"{row.place}: {column} is {value} and {column}{end} is {extreme}: a mean of runs or "
+                    "steps is no run: export without grouping and smoothing"
+                )
+
+
 def _read_wandb_column(
-    path: Path, rows: Sequence[_Row], step_column: str, run: str, column: str
+    path: Path, rows: Sequence[_Row], axis_column: str, run: str, column: str
 ) -> ExternalRun:
     """One run of a chart exported by W&B: steps in one column, each run in a column of its own."""
+    _reject_averages(rows, column)
     known = [row for row in rows if row.cells.get(column) not in (None, "")]
     if not known:
         raise InvalidConfig(f"{path}: the column {column} has no values")
-    steps = [_parse_step(row.place, step_column, row.cells.get(step_column)) for row in known]
-    values = [_parse_number(row.place, column, row.cells[column], finite=False) for row in known]
-    return _order_curve(f"{path}: {run}", _find_seed(run), steps, values)
+    steps = [_parse_step(row.place, axis_column, row.cells.get(axis_column)) for row in known]
+    is_text = path.suffix.lower() == ".csv"  # there an empty cell is no NaN
+    values = [_parse_number(row.place, column, row.cells[column], finite=not is_text) for row in known]
+    axis = AXIS_BY_COLUMN[axis_column.lower()]
+    place = f"{path}: {run}"
+    return _order_curve(
+        ExternalRun(place, None, _find_seed(run), "done", (), (), name=run, axis=axis), steps, values
+    )
 
 
-def _order_curve(
-    place: str,
-    seed: str | None,
-    steps: Sequence[int],
-    values: Sequence[float],
-    started: float | None = None,
-) -> ExternalRun:
+def _order_curve(run: ExternalRun, steps: Sequence[int], values: Sequence[float]) -> ExternalRun:
     """A run of a format without statuses: it diverged if its last value is not finite."""
-    run = _order_run(place, None, seed, steps, values, started)
+    run = _order_run(run, steps, values)
     if not math.isfinite(run.values[-1]):
         return replace(run, status="diverged", steps=(), values=())
     for step, value in zip(run.steps, run.values, strict=True):
         if not math.isfinite(value):
             raise InvalidConfig(
-                f"{place}: step {step}: the value is {value}, and later ones are finite: give a table with a "
-                "column `status` that says whether the run diverged"
+                f"{run.place}: step {step}: the value is {value}, and later ones are finite: give a table "
+                "with a column `status` that says whether the run diverged"
             )
     return run
 
 
-def _order_run(
-    place: str,
-    arm: str | None,
-    seed: str | None,
-    steps: Sequence[int],
-    values: Sequence[float],
-    started: float | None = None,
-) -> ExternalRun:
-    """A finished run, its values in the order of the steps."""
+def _order_run(run: ExternalRun, steps: Sequence[int], values: Sequence[float]) -> ExternalRun:
+    """The run with its values in the order of the steps."""
     if repeated := [
         step for step, following in zip(sorted(steps), sorted(steps)[1:], strict=False) if step == following
     ]:
         raise InvalidConfig(
-            f"{place}: step {repeated[0]} is there twice: add a column `seed` or `run` that tells runs apart"
+            f"{run.place}: step {repeated[0]} is there twice: add a column `seed` or `run` that tells runs "
+            "apart"
         )
     order = sorted(range(len(steps)), key=steps.__getitem__) if steps else range(len(values))
     ordered = tuple(values[index] for index in order)
-    return ExternalRun(place, arm, seed, "done", tuple(sorted(steps)), ordered, started)
+    return replace(run, steps=tuple(sorted(steps)), values=ordered, rows=len(values))
 
 
 def _read_folder(path: Path, metric: str) -> list[ExternalRun]:
@@ -317,6 +462,13 @@ def _read_folder(path: Path, metric: str) -> list[ExternalRun]:
     if run_folders:
         return [_read_run_directory(folder, metric) for folder in run_folders]
     event_folders = [folder for folder in folders if any(folder.glob("events.out.tfevents.*"))]
+    for folder in event_folders:
+        siblings = [other.name for other in event_folders if other.parent == folder.parent]
+        if len(siblings) > 1 and folder.name.lower() in SPLIT_FOLDERS:
+            raise InvalidConfig(
+                f"{folder.parent}: {' and '.join(siblings)} are parts of one run: give a folder with the "
+                "events of the validation alone"
+            )
     if event_folders:
         return [_read_tensorboard(folder, path, metric) for folder in event_folders]
     raise InvalidConfig(f"{path}: holds neither run directories of attnlab nor event files of TensorBoard")
@@ -326,10 +478,13 @@ def _read_run_directory(folder: Path, metric: str) -> ExternalRun:
     result = run_directories.load_run_result(folder)
     if result is None:
         raise InvalidConfig(f"{folder}: {run_directories.describe_result_fault(folder)}")
-    seed, started = None if result.seed is None else str(result.seed), _parse_time(result.started)
-    if not result.is_done:
-        status: Status = "diverged" if result.status == "diverged" else "missing"
-        return ExternalRun(str(folder), None, seed, status, (), (), started)
+    moment = _parse_time(result.started)
+    seed = None if result.seed is None else str(result.seed)
+    status: Status = "done" if result.is_done else "diverged" if result.status == "diverged" else "missing"
+    started = moment[0] if moment else None
+    run = ExternalRun(str(folder), None, seed, status, (), (), started, result.id, result=result)
+    if status != "done":
+        return run
     if metric not in result.metrics:
         raise InvalidConfig(f"{folder}: no metric {metric}{format_suggestions(metric, result.metrics)}")
     curve = list[dict[str, Any]]()
@@ -339,7 +494,7 @@ def _read_run_directory(folder: Path, metric: str) -> ExternalRun:
     steps = [point["step"] for point in curve]
     # the last evaluation of a curve may be on fewer windows than the final one
     values = [*(point["value"] for point in curve[:-1]), float(result.metrics[metric])]
-    return _order_run(str(folder), None, seed, steps, values, started)
+    return _order_run(replace(run, axis="steps" if steps else ""), steps, values)
 
 
 def _read_tensorboard(folder: Path, root: Path, metric: str) -> ExternalRun:
@@ -356,11 +511,11 @@ def _read_tensorboard(folder: Path, root: Path, metric: str) -> ExternalRun:
     scalars = events.Scalars(metric)
     name = folder.name if folder != root else None
     started = min(event.wall_time for event in scalars)
-    steps, values = [event.step for event in scalars], [event.value for event in scalars]
-    return _order_curve(str(folder), _find_seed(name), steps, values, started)
+    run = ExternalRun(str(folder), None, _find_seed(name), "done", (), (), started, name=name, axis="steps")
+    return _order_curve(run, [event.step for event in scalars], [event.value for event in scalars])
 
 
-def _find_column(columns: Iterable[str], names: Sequence[str]) -> str | None:
+def _find_column(columns: Iterable[str], names: Iterable[str]) -> str | None:
     """The first column with one of these names, in any case."""
     by_lower = {column.lower(): column for column in columns}
     return next((by_lower[name] for name in names if name in by_lower), None)
@@ -371,9 +526,14 @@ def _find_seed(run: str | None) -> str | None:
     return match[1] if match else None
 
 
-def _normalize_seed(seed: str | None) -> str | None:
+def _parse_seed(place: str, text: str | None) -> str | None:
     """A seed as text; 7.0, as pandas writes integers beside missing cells, is 7."""
-    return seed and re.sub(r"^(-?\d+)\.0+$", r"\1", seed)
+    if text is None:
+        return None
+    match = re.fullmatch(r"(-?\d+)(\.0+)?", text)
+    if match is None:
+        raise InvalidConfig(f"{place}: seed={text} is not a whole number")
+    return match[1]
 
 
 def _parse_status(place: str, word: str) -> Status:
@@ -391,22 +551,39 @@ def _parse_number(place: str, name: str, cell: Any, *, finite: bool = True) -> f
     except (TypeError, ValueError):
         raise InvalidConfig(f"{place}: {name}={cell} is not a number") from None
     if finite and not math.isfinite(number):
-        raise InvalidConfig(f"{place}: {name} is {cell}: write diverged into a column `status`")
+        raise InvalidConfig(
+            f"{place}: {name} is {cell}: if the run diverged, write diverged into a column `status`; if "
+            "nothing was measured there, leave the cell empty"
+        )
     return number
 
 
 def _parse_time_cell(place: str, column: str | None, text: str | None) -> float | None:
-    time = _parse_time(text)
-    if time is None and text and column and column.lower() in START_COLUMNS:
-        raise InvalidConfig(
-            f"{place}: {column}={text} is not a time: give ISO 8601, such as 2025-05-01T10:00:00Z, or "
-            "seconds since 1970"
-        )
-    return time
+    """A time in seconds since the epoch; without a zone the earliest moment that it can be.
+
+    Raises:
+        InvalidConfig: a start that is no time, or in the future.
+    """
+    moment = _parse_time(text)
+    if moment is None:
+        if text and column and column.lower() in START_COLUMNS:
+            raise InvalidConfig(
+                f"{place}: {column}={text} is not a time: give ISO 8601, such as 2025-05-01T10:00:00Z, or "
+                "seconds since 1970"
+            )
+        return None
+    time, has_zone = moment
+    earliest = time if has_zone else time - timedelta(hours=ZONE_HOURS).total_seconds()
+    if earliest > datetime.now(UTC).timestamp():
+        raise InvalidConfig(f"{place}: {column}={text} is in the future: correct it, or the clock")
+    return earliest
 
 
-def _parse_time(text: str | None) -> float | None:
-    """Seconds since the epoch, from a number of (milli)seconds or a time in ISO 8601; else None."""
+def _parse_time(text: str | None) -> tuple[float, bool] | None:
+    """Seconds since the epoch, and whether the zone is known; None for other texts.
+
+    The text is a number of (milli)seconds, or a time in ISO 8601.
+    """
     try:
         time = float(text or "")
     except ValueError:
@@ -414,10 +591,12 @@ def _parse_time(text: str | None) -> float | None:
             moment = datetime.fromisoformat(text or "")
         except ValueError:
             return None
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if moment.tzinfo is None:
+            return moment.replace(tzinfo=UTC).timestamp(), False
+        return moment.timestamp(), True
     if 1e9 < time < 1e11:
-        return time
-    return time / 1000 if 1e12 < time < 1e14 else None  # other numbers count from the start of the run
+        return time, True
+    return (time / 1000, True) if 1e12 < time < 1e14 else None  # others count from the start of the run
 
 
 def _parse_step(place: str, name: str, cell: Any) -> int:
@@ -427,14 +606,3 @@ def _parse_step(place: str, name: str, cell: Any) -> int:
             f"{place}: {name}={cell} is not a number of steps: give whole numbers, or rename the column"
         )
     return int(number)
-
-
-def _require_unique_seeds(runs: Sequence[ExternalRun]) -> None:
-    places: dict[tuple[str | None, str], str] = {}
-    for run in runs:
-        if run.seed is not None:
-            earlier = places.setdefault((run.arm, run.seed), run.place)
-            if earlier != run.place:
-                raise InvalidConfig(
-                    f"{run.place}: seed {run.seed} is that of {earlier} too: give each run its own"
-                )

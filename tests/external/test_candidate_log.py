@@ -109,6 +109,14 @@ def test_winners_are_confirmed_on_fresh_seeds(capsys):
     write_runs("more_b.csv", np.append(BASE - 0.1 + np.random.default_rng(9).normal(0, 0.004, 8), 2.9), 100)
     status, document = judge(capsys, *confirm, "c1.csv", "more_a.csv", "more_b.csv")
     assert (status, document["earlier_confirmations"]) == (0, 1)
+    write_runs("next.csv", BASE - 0.3 + np.random.default_rng(10).normal(0, 0.004, 8), 100)
+    champion = ["--log", "log.jsonl", "next.csv", "--champion"]
+    status, error = judge(capsys, *champion, "c0.csv")
+    assert (status, "c0.csv: neither the champion's runs of log.jsonl nor" in error) == (2, True)
+    assert judge(capsys, *champion, "more_b.csv")[0] in (
+        0,
+        4,
+    )  # the winner's fresh runs are the next champion
 
 
 def test_the_same_runs_in_another_order_are_one_test(capsys):
@@ -148,7 +156,7 @@ def test_too_few_runs_to_be_accepted_are_refused_and_cost_nothing(folder, capsys
 
 def test_a_candidate_that_cannot_reach_its_threshold_in_a_command_is_left_out(capsys):
     write_runs("few.csv", BASE[:3] - 0.1)
-    write_runs("four.csv", BASE[:4] + np.array([0, 0.01, 0, 0.02]))  # an e-value of at most 140
+    write_runs("four.csv", BASE[:4] + np.array([0.001, 0.01, 0.003, 0.02]))  # an e-value of at most 140
     assert main(["judge", *START, "few.csv", "c0.csv", "c2.csv", "four.csv", *SETTINGS]) == 4
     out, err = capsys.readouterr()
     for name, most, needed, count in (("few", 26, 40, 4), ("four", 140, 240, 5)):

@@ -1,6 +1,7 @@
 """`judge A.csv B.csv`: which test decides, what it says, and what is refused."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from attnlab.external.judgment import judge_runs, split_by_arm
 from attnlab.external.question import Question
 from attnlab.external.result_files import ExternalRun
 from attnlab.report.schema import Verdict
+from attnlab.store import run_directories
+from attnlab.store.run_schema import RunResult
 
 BASE = [3.0, 3.02, 2.98, 3.01, 2.99, 3.0]
 
@@ -113,8 +116,17 @@ def test_a_missing_interval_has_its_reason():
     few = judge(make_runs(BASE[:3]), make_runs([2.9, 2.91, 2.92], name="b"), looks="anytime")
     assert few.obstacle == "too few runs: 4 a side may decide"
     assert judge(make_runs(BASE), make_runs([value - 0.5 for value in BASE], name="b")).obstacle == ""
-    with pytest.raises(InvalidConfig, match="A and B hold the same runs"):
-        judge(make_runs(BASE), make_runs(BASE[::-1]))
+    exact = [value + 1e-9 for value in BASE[:5]]
+    with pytest.raises(InvalidConfig, match=r"b:5: has the value 3\.000000001 of a:0: one run counts"):
+        judge(make_runs(exact), make_runs([*BASE[:5], exact[0]], name="b"))
+    named, again = (
+        [replace(run, name=f"r{n}") for n, run in enumerate(make_runs(BASE, name=side))] for side in "ab"
+    )
+    with pytest.raises(InvalidConfig, match="has the values and the name r0 of a:0"):
+        judge(named, again)
+    result = judge(make_runs(BASE), make_runs(BASE[::-1], name="b"))
+    assert result.equal_values == 12
+    assert result.describe_counts().startswith("A: 6 rows read, 6 runs found, 6 used; B: ")
 
 
 def test_missing_runs_are_counted_and_left_out():
@@ -142,9 +154,14 @@ def test_required_runs_suffice_in_a_simulation():
         (
             make_runs(BASE),
             make_runs(BASE, name="b", steps=(50,)),
-            "b:0: ends at step 50, and a:0 at step 100",
+            "b:0: --reduce last reads step 50, and in a:0 step 100",
         ),
-        (make_runs(BASE), make_runs([value / np.log(2) for value in BASE]), "nats on one side and bits"),
+        (make_runs(BASE[:5]), make_runs([value / np.log(2) for value in BASE[:5]]), "side and bits"),
+        (
+            make_runs(BASE[:5]),
+            make_runs([np.exp(value) for value in BASE[:5]]),
+            "nats on one side and perplex",
+        ),
         (make_runs([value / 100 for value in BASE]), make_runs(BASE), "fractions on one side and percent"),
     ],
 )
@@ -171,8 +188,12 @@ def files(tmp_path, monkeypatch):
         noise = 0.0 if name == "a" else 0.001  # else all differences would be equal
         rows = "".join(f"{seed},{value + shift + noise * (seed % 3)}\n" for seed, value in enumerate(BASE))
         (tmp_path / f"{name}.csv").write_text("seed,loss\n" + rows)
-    arms = "".join(f"{arm},{value + shift}\n" for arm, shift in (("x", 0.0), ("y", -0.5)) for value in BASE)
-    (tmp_path / "arms.csv").write_text("arm,loss\n" + arms)
+    arms = "".join(
+        f"{arm},{arm}{n},{value + shift}\n"
+        for arm, shift in (("x", 0.0), ("y", -0.5))
+        for n, value in enumerate(BASE)
+    )
+    (tmp_path / "arms.csv").write_text("arm,run,loss\n" + arms)
     (tmp_path / "curves.csv").write_text(
         "seed,step,loss\n" + "".join(f"{s},{t},{4 - t}\n" for s in (1, 2) for t in (1, 2))
     )
@@ -228,3 +249,41 @@ def test_invalid_commands_are_rejected_in_one_line(files, capsys, words, message
     assert out == ""
     assert message in err
     assert len(err.strip().splitlines()) == 1
+
+
+def write_run(folder, seed, loss, *, lr=0.1, tokens=100, leakage=None, **data):
+    facts = {"unit": "token", "validation": "v", "val_text": "t", "vocab_size": 99} | data
+    result = RunResult(
+        id=f"{folder.name}{seed}", status="done", seed=seed, metrics={"val/loss": loss + seed / 64},
+        config={"seed": seed, "optim": {"lr": lr}}, estimate={"tokens": tokens, "data": facts},
+        metric_definitions={"val/loss": {"name": "val/loss", "unit": "nats", "evaluated_on": "targets"}},
+        leakage=leakage or {},
+    )  # fmt: skip
+    (folder / result.id).mkdir(parents=True)
+    run_directories.write_run_result(folder / result.id, result)
+
+
+def test_own_run_directories_get_the_checks_of_a_sweep(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    flags = ["--metric", "val/loss", "--lower-is-better", "--margin", "0.01", "--looks", "once"]
+    sides = {
+        "fair": {}, "double": {"tokens": 200}, "bpe": {"unit": "word"}, "text": {"validation": "w"},
+        "full": {"leakage": {"sees_future": 1, "next_token": 1}},
+    }  # fmt: skip
+    for seed in range(4):
+        write_run(tmp_path / "base", seed, 3.0)
+        for name, facts in sides.items():
+            write_run(tmp_path / name, seed, 2.0 + 0.001 * seed**2, **facts)
+    words = {
+        "fair": "", "double": "tokens", "bpe": "per token in A and per word in B",
+        "text": "validated on different data", "full": "B sees future tokens",
+    }  # fmt: skip
+    for name, word in words.items():
+        status = main(["judge", "base", name, *flags])
+        out, err = capsys.readouterr()
+        assert status in (0, 5), err
+        assert (status, json.loads(out)["claim"]) == ((5, "NOT COMPARABLE") if word else (0, "SUPPORTED"))
+        assert word in err.replace("per word in B and per token in A", words["bpe"])
+    write_run(tmp_path / "base", 9, 3.0, lr=0.2)
+    assert main(["judge", "base", "fair", *flags]) == 2
+    assert "A: holds runs of several configs (optim.lr is 0.1 and 0.2)" in capsys.readouterr().err

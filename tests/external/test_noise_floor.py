@@ -73,7 +73,10 @@ def test_failed_runs_are_counted_and_extremes_are_marked():
     [
         (make_runs([1.0]), "1 finished run; "),
         (make_runs([2.5, 2.5]), "all 2 runs have loss=2.5"),
-        (make_runs([1.0, 2.0]) + make_runs([3.0], (50,)), "ends at step 50, and a.csv:2 at step 100"),
+        (
+            make_runs([1.0, 2.0]) + make_runs([3.0], (50,)),
+            "--reduce last reads step 50, and in a.csv:2 step 100",
+        ),
     ],
 )
 def test_runs_without_a_noise_are_rejected(runs, message):

@@ -56,7 +56,7 @@ def test_results_from_before_the_declaration_are_exploratory(folder, capsys):
     assert verdict["exploratory"]
     assert "a.csv is from 2001-09-09" in verdict["exploratory_reasons"][0]
     os.utime("a.csv")
-    for cell in ("2024-05-01T10:00:00", "1714557600", "1714557600000"):
+    for cell in ("2024-05-02T00:00:00", "1714557600", "1714557600000"):  # the first as early as a zone allows
         write_runs(4, -0.1, ",started", f",{cell}", name="b.csv")
         _, verdict = judge(capsys, *WORDS)
         [reason] = verdict["exploratory_reasons"]

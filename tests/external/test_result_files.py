@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet as pq
 
 from attnlab.errors import InvalidConfig
-from attnlab.external.result_files import read_runs
+from attnlab.external.result_files import count_equal_values, count_significant_digits, read_runs
 from attnlab.store import run_directories
 from attnlab.store.run_schema import Failure, RunResult
 
@@ -50,7 +50,8 @@ def test_all_tables_mean_the_same(write, tmp_path):
 def test_a_table_without_steps_has_a_run_per_row(write):
     path = write("name,seed,loss\nx,1,2.5\ny,2,2.25\n")
     assert get_pairs(read_runs(path, "loss")) == [("1", (2.5,)), ("2", (2.25,))]
-    assert get_pairs(read_runs(write("loss\n2.5\n2.25\n"), "loss")) == [(None, (2.5,)), (None, (2.25,))]
+    named = read_runs(write("run,loss\nx,2.5\ny,2.25\n"), "loss")
+    assert get_pairs(named) == [(None, (2.5,)), (None, (2.25,))]
 
 
 def test_steps_are_sorted_and_sparse_rows_skipped(write):
@@ -164,8 +165,36 @@ def test_reductions(write):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seed,loss\n1,2\n1,3\n", r"a.csv:3: seed 1 is that of .*a.csv:2 too"),
-        ("seed,loss\n1,nan\n", r"a.csv:2: loss is nan: write diverged into a column `status`$"),
+        ("seed,loss\n1,2\n1,3\n", r"a.csv:3: the run of .*a.csv:2 again: if both are evaluations"),
+        ("run,seed,loss\nx,1,2\ny,1,3\n", r"a.csv:3: has the seed 1 of .*a.csv:2: one run counts once"),
+        (
+            "seed,loss\n1,nan\n",
+            r"a.csv:2: loss is nan: if the run diverged, write diverged .* leave the cell",
+        ),
+        ("loss\n2.5\n2.25\n", r"a.csv: no column says which run a row is: add a column seed or run"),
+        ("run,words,loss\nr1,10,3\nr1,20,2\n", r"a.csv:3: the run of .*a.csv:2 again: .*tokens, samples"),
+        ("run,loss\nx,3\n,2\n", r"a.csv:3: run is empty, so nothing says which run the row is"),
+        ("seed,loss\n1,2\nmean,2\n", r"a.csv:3: seed=mean: a summary of rows is no run: remove it"),
+        (",loss\n0,2\nstd,0.1\n", r"a.csv:3: the first cell=std: a summary"),
+        ("seed,loss\nx,2\n", r"a.csv:2: seed=x is not a whole number"),
+        ("seed,loss,loss__MIN\n1,2,1.5\n", r"a.csv:2: loss is 2 and loss__MIN is 1.5: a mean of runs"),
+        ("Step,g - loss,g - loss__MAX\n1,2,2\n2,2,3\n", r"a.csv:3: g - loss is 2 and g - loss__MAX is 3"),
+        (
+            "Name,Created,_step,loss\nx,2025-06-01T10:00Z,1,2\nx,2025-06-02T10:00Z,2,2\n",
+            "began at another time",
+        ),
+        (
+            "Name,State,_step,loss\nx,finished,1,2\nx,finished,2,2\n",
+            r"the name x is that of .* export the column ID",
+        ),
+        ("seed,loss,started\n1,2,2999-01-01T00:00:00Z\n", r"started=2999-01-01T00:00:00Z is in the future"),
+        ("run_id,seed,loss\nx,1,2\nx,2,3\n", r"a.csv:3: has the run id x of .*a.csv:2"),
+        ("seed,loss\n1,2.3456789\n2,2.3456789\n", r"a.csv:3: has the value 2.3456789 of .*a.csv:2"),
+        (
+            "seed,step,loss\n"
+            + "".join(f"{seed},{step},{5 - step}\n" for seed in (1, 2) for step in (1, 2, 3)),
+            r"a.csv:5: has the curve of .*a.csv:2",
+        ),
         ("seed,loss\n1,inf\n", r"a.csv:2: loss is inf"),
         ("seed,loss\n1,\n", r"a.csv:2: loss is empty"),
         ("seed,loss\n1,2\n2,abc\n", r"a.csv:3: loss=abc is not a number"),
@@ -186,6 +215,18 @@ def test_reductions(write):
 def test_ambiguous_tables_are_rejected_with_the_place(write, text, message):
     with pytest.raises(InvalidConfig, match=message):
         read_runs(write(text), "loss")
+
+
+def test_axes_statuses_and_equal_values(write):
+    """A curve along any known axis is one run, whose status is that of its last row."""
+    text = "run,tokens,loss,status\nr,20,2,finished\nr,10,3,running\ns,10,2,\ns,20,2,\n"
+    runs = read_runs(write(text), "loss")
+    assert [(run.name, run.axis, run.steps, run.status) for run in runs] == [
+        ("r", "tokens", (10, 20), "done"), ("s", "tokens", (10, 20), "done"),
+    ]  # fmt: skip
+    assert [run.rows for run in runs] == [2, 2]
+    assert count_equal_values(runs) == 2  # of one digit: by chance
+    assert [count_significant_digits(x) for x in (3.2793, 1e-300, 0.0025, -12.5, 0.0)] == [5, 1, 2, 3, 0]
 
 
 @pytest.mark.parametrize(
@@ -215,10 +256,10 @@ def test_arm_column_must_exist_and_be_filled(write):
     with pytest.raises(InvalidConfig, match=r"no column arms \(--arm-column\) \(nearest: arm\)"):
         read_runs(write("arm,loss\na,1\n"), "loss", "arms")
     with pytest.raises(InvalidConfig, match=r"a.csv:3: no arm in the column arm"):
-        read_runs(write("arm,loss\na,1\n,2\n"), "loss", "arm")
+        read_runs(write("arm,seed,loss\na,1,1\n,2,2\n"), "loss", "arm")
 
 
 def test_values_are_read_exactly(write):
     values = [0.1, 1e-300, math.pi, 2**-1074]
-    path = write("loss\n" + "".join(f"{value!r}\n" for value in values))
+    path = write("seed,loss\n" + "".join(f"{seed},{value!r}\n" for seed, value in enumerate(values)))
     assert [run.values[0] for run in read_runs(path, "loss")] == values

@@ -115,7 +115,7 @@ def judge_sides(
 ) -> tuple[int, dict[str, Any]]:
     """Judge B against A, print the sentence and write the page; return the exit status and the JSON."""
     result = judgment.judge_runs(sides[0], sides[1], question, same_unit=same_unit)
-    claim = judgment.VERDICTS[result.decision.holds]
+    claim = result.verdict
     exit_status, word = EXIT_BY_VERDICT[claim]
     runs = [run for side in sides for run in side]
     timeless = sum(run.started is None for run in runs)
@@ -136,7 +136,7 @@ def judge_sides(
         "names": list(names),
         "digests": [digest_runs(side) for side in sides],
     }
-    print(output["sentence"], result.pairing, sep="\n", file=sys.stderr)
+    print(output["sentence"], result.pairing, result.describe_counts(), sep="\n", file=sys.stderr)
     for reason in reasons:
         print(f"EXPLORATORY: {reason}", file=sys.stderr)
     if timeless and declaration:
