@@ -47,8 +47,9 @@ def hold_lease(folder: Path, timeout_seconds: float = float("inf")) -> Iterator[
     """
     path = folder / "owner.json"
     token = uuid.uuid4().hex
-    with FileLock(folder / "lock", timeout=-1 if timeout_seconds == float("inf") else timeout_seconds):
-        _acquire_lease(path, token, wait_forever=timeout_seconds == float("inf"))
+    wait_forever = timeout_seconds == float("inf")
+    with FileLock(folder / "lock", timeout=-1 if wait_forever else timeout_seconds):
+        _acquire_lease(path, token, wait_forever=wait_forever)
         stop = threading.Event()
         heartbeat = threading.Thread(
             target=_run_heartbeat, args=(path, token, stop), daemon=True, name="owner"
@@ -56,7 +57,7 @@ def hold_lease(folder: Path, timeout_seconds: float = float("inf")) -> Iterator[
         heartbeat.start()
         owner_checks[folder.absolute()] = lambda temporary: _exit_if_taken_over(path, token, temporary)
         try:
-            with _hold_remote_lease(folder, token, wait_forever=timeout_seconds == float("inf")):
+            with _hold_remote_lease(folder, token, wait_forever=wait_forever):
                 yield
         finally:
             owner_checks.pop(folder.absolute(), None)

@@ -78,9 +78,14 @@ class TestLease:
         for process in processes:
             process.start()
         winner = winners.get(timeout=60)
-        make_lease(winner).files.write("folder/lease/000001.json", b"{}")  # alive: the others give up
-        for process in processes:
-            process.join(60)
+        holder = make_lease(winner)
+        holder.generation = 1
+
+        def have_others_given_up():
+            holder.renew()
+            return not any(process.is_alive() for process in processes)
+
+        wait_until(have_others_given_up, 60)
         assert winners.empty()
         assert {process.exitcode for process in processes} == {0}
 

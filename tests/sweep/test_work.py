@@ -14,7 +14,10 @@ from toys import TOY
 
 from attnlab.cli.verbs.work import parse_duration
 from attnlab.errors import InvalidConfig
+from attnlab.store.atomic_files import write_json
+from attnlab.store.config_groups import WorkLimits
 from attnlab.store.lease import HOST, hold_lease
+from attnlab.sweep.execute.pull import PullLauncher
 from attnlab.sweep.execute.work_folder import WorkFolder, WorkPlan, load_workers
 
 SWEEP = ("+experiment=heads", "seed=0,1,2,3", "sweep.slots=1")
@@ -135,6 +138,15 @@ def test_workers_of_one_host_name_and_pid_are_told_apart(tmp_path):
         ({"process": "", **late}, False),
     ):
         assert state.model_copy(update=changes).is_alive == expected, changes
+    launcher = PullLauncher({}, None, folders[0], WorkLimits(), time.monotonic())
+    for process, expected in (
+        (change_identity(), True),
+        (change_identity(start="1"), False),
+        (change_identity(namespace="1", start="1"), True),
+        ("", True),
+    ):
+        write_json(tmp_path / "owner.json", {"host": HOST, "pid": os.getpid(), "process": process})
+        assert launcher._is_held(tmp_path) == expected, process
 
 
 @pytest.mark.rare

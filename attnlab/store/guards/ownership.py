@@ -192,12 +192,8 @@ def remove_run(folder: Path) -> list[str]:
 
 def list_interrupted_removals(root: Path) -> list[Path]:
     """Return the folders left by interrupted removals."""
-    folder = root / REMOVAL_FOLDER
-    return (
-        []
-        if folder.is_symlink()
-        else [path for path in folder.glob("*") if RUN_ID_PATTERN.fullmatch(path.name)]
-    )
+    folder = resolve_below(root, REMOVAL_FOLDER)
+    return [path for path in folder.glob("*") if RUN_ID_PATTERN.fullmatch(path.name)]
 
 
 def _finish_removal(removal_folder: Path) -> list[str]:
