@@ -258,7 +258,12 @@ def _build_conflicts_section(ledger: Ledger) -> list[str]:
     """Build the pairs of reports that differ on the same arms; empty if there are none."""
     rows = list[tuple[str, ...]]()
     for name, conflict in ledger.conflicts:
-        rows += [("report", *(_format_link(folder, folder) for folder in (name, conflict.folder)))]
+        rows += [
+            (
+                "report",
+                *(_format_link(folder, quote(os.fsencode(folder))) for folder in (name, conflict.folder)),
+            )
+        ]
         rows += [(row.label, row.here, row.there) for row in (*conflict.results, *conflict.settings)]
     return [CONFLICTS_SECTION, _format_table(CONFLICT_HEADERS, rows)] if rows else []
 
@@ -289,12 +294,11 @@ def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdow
 
 def _format_report_link(row: LedgerRow | LedgerReport | GoalOption, ledger: Ledger) -> Markdown:
     mark = Markdown(f" ([outdated]({OUTDATED_PAGE}))" if row.folder in ledger.outdated else "")
-    return _format_link(row.experiment, row.folder) + mark
+    return _format_link(row.experiment, quote(os.fsencode(row.folder), safe="/@")) + mark
 
 
-def _format_link(text: str, folder: str) -> Markdown:
-    address = Markdown(quote(os.fsencode(folder), safe="/@"))
-    return ReadableMarkdown("[{}]({}/report.md)").format(text, address)
+def _format_link(text: str, address: str) -> Markdown:
+    return ReadableMarkdown("[{}]({}/report.md)").format(text, Markdown(address))
 
 
 def render_ledger_html(ledger: Ledger, folder: Path) -> str:

@@ -13,7 +13,7 @@ def format_noise(report: NoiseReport) -> str:
     """Format a report of `attnlab noise` as Markdown; its tables are aligned for a terminal."""
     sources = [_format_sources(each) for each in (*report.arms, *report.differences)]
     size = f" at size {report.size}" if report.size else ""
-    blocks = [
+    blocks: list[str] = [
         ReadableMarkdown("# Noise of {}{}").format(report.title, size),
         ReadableMarkdown(
             "Standard deviations of {0} from {1} initialization seeds, each with {1} data-order seeds. `all` "
