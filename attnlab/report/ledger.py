@@ -211,7 +211,7 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
 
 def _build_goals_section(ledger: Ledger) -> list[str]:
     """Build a table of options per goal; empty if no report has a goal."""
-    parts = [GOALS_SECTION.format(note=Markdown(GOALS_NOTE))] if ledger.goals else []
+    parts: list[str] = [GOALS_SECTION.format(note=Markdown(GOALS_NOTE))] if ledger.goals else []
     for table in ledger.goals:
         headers = ["experiment", "option", *(header for header, _ in table.columns)]
         rows = [

@@ -50,7 +50,7 @@ def join_lines(lines: Iterable[str], kind: type[Markdown] = Markdown) -> Markdow
 
 def format_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], kind: type[Markdown] = Markdown
-) -> list[Markdown]:
+) -> list[str]:
     """Return a Markdown table as lines, with an empty line after it."""
     cells = (header, [kind("---")] * len(header), *rows)
     return [*(kind("| {} |").format(kind(" | ").join(row)) for row in cells), kind()]

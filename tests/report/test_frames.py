@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from stored_runs import make_spec, write_spec
 
-import attnlabfrom stored_runs import make_spec, write_spec
-
+import attnlab
 from attnlab.errors import InvalidConfig, format_seeds
 from attnlab.report.frames import ReportFrames, StoreFrames, load
 from attnlab.report.tables import map_archive
 from attnlab.store import run_directories
-from attnlab.store.run_schema import RunConfig, Use
+from attnlab.store.run_schema import Use
 
 
 @pytest.fixture
