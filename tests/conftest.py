@@ -15,7 +15,7 @@ from sampling import CASES, FULL, sample
 from stored_runs import make_spec, write_spec
 from toys import attnlab, plan_toy, shipped_loader, toy  # noqa: F401 - fixtures
 
-from attnlab.store.guards.trust import DECLARED_VARIABLE
+from attnlab.store.guards import trust
 from attnlab.store.run_schema import RunEstimate
 
 os.environ.pop("WANDB_MODE", None)
@@ -138,12 +138,15 @@ def corpus_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_run_dir(tmp_path: Path) -> Callable[[str, dict[str, Any]], Path]:
     """`make_run_dir(name, config)`: the directory of a checked run, ready for `attnlab.training.run.run`.
 
-    Its id depends on the config and the name.
+    Its id depends on the config and the name. The names in the config count as declared by a command.
     """
+    configs = list[dict[str, Any]]()
 
     def make(name: str, config: dict[str, Any]) -> Path:
         from attnlab.training.preflight import check
 
+        configs.append(config)
+        trust.declare_names(configs)
         estimate = RunEstimate.model_validate(check(config))
         return write_spec(tmp_path / "runs", make_spec(config, name, estimate))
 
@@ -153,7 +156,7 @@ def make_run_dir(tmp_path: Path) -> Callable[[str, dict[str, Any]], Path]:
 @pytest.fixture(autouse=True)
 def no_declared_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the names that a command of an earlier test has declared in this process."""
-    monkeypatch.setenv(DECLARED_VARIABLE, "")
+    monkeypatch.setenv(trust.DECLARED_VARIABLE, "")
 
 
 @pytest.fixture

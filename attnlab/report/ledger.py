@@ -21,6 +21,7 @@ from attnlab.report.ledger_rows import (
     format_verdict_counts,
     load_ledger,
 )
+from attnlab.report.markdown_text import Markdown, ReadableMarkdown, format_code, format_table, join_lines
 from attnlab.report.number_format import format_percent
 from attnlab.report.outdated import OUTDATED_PAGE
 from attnlab.report.pages.html import build_environment, load_asset
@@ -35,10 +36,10 @@ GENERATED_MARKERS = (
     "makes it from the reports beside it",  # of earlier versions
     f'name="generator" content="{REPORT_COMMAND}',
 )  # phrases that only generated pages have
-HEADER = """# Ledger
+HEADER = ReadableMarkdown("""# Ledger
 
 The options for each goal, and every tested claim with the finding of its source and the result here.
-`{mark} {folder}` generates this page from the reports beside it,
+{command} generates this page from the reports beside it,
 with a page for each report; ledger.html has the same tables with filters. The verdicts are explained in the
 README and in docs/reports.md of the project. Papers are cited by author, year and arXiv id, other documents
 by title.
@@ -46,18 +47,19 @@ by title.
 {totals}
 {speedup_note}
 
-{outdated_note}"""
-OUTDATED_NOTE = f"""Code that alters numbers has changed since the reports marked "outdated" were generated:
+{outdated_note}""")
+OUTDATED_NOTE = ReadableMarkdown(f"""\
+Code that alters numbers has changed since the reports marked "outdated" were generated:
 [{OUTDATED_PAGE}]({OUTDATED_PAGE}) lists the changes of each. Ladders may have outdated sizes.
-"""
-GOALS_SECTION = """
+""")
+GOALS_SECTION = ReadableMarkdown("""
 ## Options by goal
 
 {note}
-"""
+""")
 CLAIM_HEADERS = ("experiment", "claim", "tested")
 SOURCE_HEADERS = ("source", "finding of the source", "verdict")
-HYPOTHESES_SECTION = """
+HYPOTHESES_SECTION = ReadableMarkdown("""
 ## Hypotheses
 
 Claims that the measurements could refute: {tally}. Each effect has its {level}% confidence interval. The
@@ -65,34 +67,34 @@ interval in "decided on" has the confidence level of the alpha that Holm's metho
 inconclusive claims: seeds needed for 80% power at the observed effect, and their training time, one run at a
 time. More seeds than preregistered require a new experiment on fresh (held-out) seeds, unless
 `looks: anytime` is preregistered.
-"""
-DISPUTED_SECTION = """
+""")
+DISPUTED_SECTION = ReadableMarkdown("""
 ## Where sources disagree
 
 Both sources, and the result here.
-"""
-CONFLICTS_SECTION = """
+""")
+CONFLICTS_SECTION = ReadableMarkdown("""
 ## Results that differ
 
 Pairs of reports that test the same arms at the same size on the same corpus, with different results, and the
 settings in which they differ.
-"""
+""")
 CONFLICT_HEADERS = ("difference", "first report", "second report")
-IDENTITIES_SECTION = """
+IDENTITIES_SECTION = ReadableMarkdown("""
 ## Identities
 
 Claims that hold by construction (a count, an equality or a theorem): {tally}. Only a bug can refute them.
-"""
-REPORTS_SECTION = """
+""")
+REPORTS_SECTION = ReadableMarkdown("""
 ## Reports
-"""
-FALSE_POSITIVES_SECTION = """
+""")
+FALSE_POSITIVES_SECTION = ReadableMarkdown("""
 ## False positives
 
 The {runs} different runs of `aa_null`, paired at random {rounds} times: how often each rule accepts a false
 claim (a true difference of zero, or of exactly the margin). The nominal rate is at most 5%. So few runs leave
 the rate uncertain: a rule fails if its lower bound, over bootstrap samples of the runs, is above 5%.
-"""
+""")
 
 
 def write_ledger(folder: Path) -> list[Path]:
@@ -134,15 +136,14 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
     level = format_percent(CONFIDENCE_LEVEL)
     parts = [
         HEADER.format(
-            mark=REPORT_COMMAND,
-            folder=folder.as_posix(),
+            command=format_code(f"{REPORT_COMMAND} {folder.as_posix()}"),
             totals=format_totals(ledger),
             speedup_note=ledger.speedup_note,
             outdated_note=OUTDATED_NOTE if ledger.outdated else "",
         ),
         *_build_goals_section(ledger),
         HYPOTHESES_SECTION.format(tally=format_verdict_counts(hypotheses), level=level),
-        *([f"{ledger.agreement}\n"] if ledger.agreement else []),
+        *([ReadableMarkdown("{}\n").format(ledger.agreement)] if ledger.agreement else []),
         _format_table(
             (
                 *CLAIM_HEADERS,
@@ -192,8 +193,8 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
                     report.question,
                     report.headline,
                     report.cost,
-                    f"`{report.command}`",
-                    f"`{report.commit}`",
+                    format_code(report.command),
+                    format_code(report.commit),
                 )
                 for report in ledger.reports
             ],
@@ -205,12 +206,12 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
             FALSE_POSITIVES_SECTION.format(runs=false_positives.runs, rounds=false_positives.rounds),
             rules,
         ]
-    return "\n".join(parts)
+    return ReadableMarkdown("\n").join(parts)
 
 
 def _build_goals_section(ledger: Ledger) -> list[str]:
     """Build a table of options per goal; empty if no report has a goal."""
-    parts = [GOALS_SECTION.format(note=GOALS_NOTE)] if ledger.goals else []
+    parts: list[str] = [GOALS_SECTION.format(note=Markdown(GOALS_NOTE))] if ledger.goals else []
     for table in ledger.goals:
         headers = ["experiment", "option", *(header for header, _ in table.columns)]
         rows = [
@@ -221,7 +222,8 @@ def _build_goals_section(ledger: Ledger) -> list[str]:
             )
             for option, *values in zip(table.options, *(values for _, values in table.columns), strict=True)
         ]
-        parts += [f"### {table.title}\n", _format_table(headers, rows)]
+        title = ReadableMarkdown("### {}\n").format(table.title)
+        parts += [title, _format_table(headers, rows)]
     return parts
 
 
@@ -232,8 +234,8 @@ def _build_disputed_section(ledger: Ledger, bibliography: str) -> list[str]:
             *(
                 _format_report_link(row, ledger),
                 row.says,
-                f"{_format_source(row, bibliography)}: {row.source_says}",
-                f"{render_source_markdown(row.conflicting_source, bibliography)}: {row.conflicting_says}",
+                _format_source("; ".join(row.sources), bibliography) + ": " + row.source_says,
+                _format_source(row.conflicting_source, bibliography) + ": " + row.conflicting_says,
             ),
             *(row.verdict, _format_effect_cell(row), row.ladder_verdict),
         )
@@ -256,8 +258,12 @@ def _build_conflicts_section(ledger: Ledger) -> list[str]:
     """Build the pairs of reports that differ on the same arms; empty if there are none."""
     rows = list[tuple[str, ...]]()
     for name, conflict in ledger.conflicts:
-        links = (f"[{folder}]({quote(os.fsencode(folder))}/report.md)" for folder in (name, conflict.folder))
-        rows += [("report", *links)]
+        rows += [
+            (
+                "report",
+                *(_format_link(folder, quote(os.fsencode(folder))) for folder in (name, conflict.folder)),
+            )
+        ]
         rows += [(row.label, row.here, row.there) for row in (*conflict.results, *conflict.settings)]
     return [CONFLICTS_SECTION, _format_table(CONFLICT_HEADERS, rows)] if rows else []
 
@@ -272,26 +278,27 @@ def _build_claim_cells(row: LedgerRow, ledger: Ledger) -> tuple[str, ...]:
     return _format_report_link(row, ledger), row.says, row.comparison
 
 
-def _format_source(row: LedgerRow, bibliography: str) -> str:
-    return render_source_markdown("; ".join(row.sources), bibliography)
+def _format_source(source: str, bibliography: str) -> Markdown:
+    return render_source_markdown(source, bibliography, ReadableMarkdown)
 
 
 def _build_source_cells(row: LedgerRow, bibliography: str) -> tuple[str, ...]:
     verdict = row.verdict + (f" on {row.corpus}" if row.corpus else "")
     verdict += " (exploratory)" if row.exploratory else ""
-    return _format_source(row, bibliography), row.source_says, verdict
+    return _format_source("; ".join(row.sources), bibliography), row.source_says, verdict
 
 
-def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    # a cell has no line break and no unescaped pipe
-    cells = [[" ".join(value.split()).replace("|", "\\|") for value in row] for row in rows]
-    lines = [head, ["---"] * len(head), *cells]
-    return "".join("| " + " | ".join(row) + " |\n" for row in lines)
+def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdown:
+    return join_lines(format_table(head, rows, ReadableMarkdown))
 
 
-def _format_report_link(row: LedgerRow | LedgerReport | GoalOption, ledger: Ledger) -> str:
-    mark = f" ([outdated]({OUTDATED_PAGE}))" if row.folder in ledger.outdated else ""
-    return f"[{row.experiment}]({row.folder}/report.md){mark}"
+def _format_report_link(row: LedgerRow | LedgerReport | GoalOption, ledger: Ledger) -> Markdown:
+    mark = Markdown(f" ([outdated]({OUTDATED_PAGE}))" if row.folder in ledger.outdated else "")
+    return _format_link(row.experiment, quote(os.fsencode(row.folder), safe="/@")) + mark
+
+
+def _format_link(text: str, address: str) -> Markdown:
+    return ReadableMarkdown("[{}]({}/report.md)").format(text, Markdown(address))
 
 
 def render_ledger_html(ledger: Ledger, folder: Path) -> str:

@@ -17,10 +17,12 @@ from hydra.types import RunMode
 from omegaconf.errors import OmegaConfBaseException
 from random_lines import draw_line, load_config_loader
 from sampling import FULL
+from stored_runs import make_spec, write_spec
 
 from attnlab.cli.hydra_errors import format_hydra_error
 from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
+from attnlab.store.guards import trust
 from attnlab.store.run_schema import RunConfig, RunEstimate
 from attnlab.sweep import engine
 from attnlab.sweep.execute import submission
@@ -108,15 +110,14 @@ def train_two_steps(spec: RunConfig, folder: Path) -> str:
         "optim": {**config["optim"], "compile": False},
         "data": {**config["data"], **({"num_workers": 0} if config["data"].get("num_workers") else {})},
     }
-    spec = spec.with_changes(config={**config, **changes})
-    run_directories.write_run_config(folder / "runs", spec)
+    changed = make_spec({**config, **changes}, estimate=spec.estimate, use=spec.use)
+    trust.declare_names([changed.config])
+    run_folder = write_spec(folder / "runs", changed)
     try:
-        run.run(folder / "runs" / spec.id)
+        run.run(run_folder)
     except FloatingPointError:
         return "diverged"
-    assert run_directories.is_done(folder / "runs" / spec.id), run_directories.describe_result_fault(
-        folder / "runs" / spec.id
-    )
+    assert run_directories.is_done(run_folder), run_directories.describe_result_fault(run_folder)
     return "trained"
 
 

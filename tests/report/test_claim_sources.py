@@ -11,7 +11,8 @@ from omegaconf import OmegaConf
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
 from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
-from attnlab.report.pages import index, markdown, report_files, summary
+from attnlab.report.markdown_text import Markdown
+from attnlab.report.pages import index, report_files, summary
 from attnlab.report.replications.ladder_page import render_ladder_markdown
 from attnlab.report.schema import Report, load_report
 from attnlab.report.tables import claim_sources
@@ -125,6 +126,6 @@ def test_page_markdown_slide_and_index_show_the_current_words(tmp_path, blank_ch
         assert CURRENT.question in text
         assert OLD_WORDS not in text
     assert all(says in page and says in overview for says in SAYS)
-    assert all(markdown.escape_cell(says) in note for says in SAMPLED)
+    assert all(Markdown.escape(says) in note for says in SAMPLED)
     assert [claim.says for claim in slides[0].verdict.claims] == SAYS
     assert CURRENT.claims[0].source in re.sub("</?a[^>]*>", "", page)

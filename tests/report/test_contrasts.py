@@ -7,7 +7,7 @@ import pytest
 from synthetic import World, _write_run, build_provenance
 
 from attnlab.report.charts.contrast_figures import build_contrast_figures
-from attnlab.report.pages.markdown import escape_cell
+from attnlab.report.markdown_text import Markdown
 from attnlab.report.pages.report_files import write_report
 from attnlab.report.replications.arm_pairs import compute_differences
 from attnlab.report.report_builder import build_report
@@ -172,7 +172,7 @@ def test_pages_show_each_group_and_reports_keep_it(tmp_path):
     assert "Figure not rendered" not in page
     for group in report.claim_groups:
         for row in build_group_table(group):
-            assert f"| {escape_cell(row[0])} | {escape_cell(row[1])} |" in markdown
+            assert f"| {Markdown.escape(row[0])} | {Markdown.escape(row[1])} |" in markdown
     assert "gate_xsa + mha \N{MINUS SIGN} (gate + xsa)" in page
 
 

@@ -10,13 +10,14 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from stored_runs import make_spec, write_spec
 
 import attnlab
 from attnlab.errors import InvalidConfig, format_seeds
 from attnlab.report.frames import ReportFrames, StoreFrames, load
 from attnlab.report.tables import map_archive
 from attnlab.store import run_directories
-from attnlab.store.run_schema import RunConfig, Use
+from attnlab.store.run_schema import Use
 
 
 @pytest.fixture
@@ -229,7 +230,7 @@ def test_runs_folder_gives_frames_with_axes(compose, make_run_dir):
     folder = make_run_dir("abcd0123abcd0123", compose("trainer.max_steps=4", "logger=none"))
     spec = run_directories.load_run_config(folder)
     use = Use(experiment="exam", arm="gqa", axes={"heads": "gqa", "kernel": "sdpa"})
-    run_directories.write_run_config(folder.parent, RunConfig(id=spec.id, config=spec.config, use=use))
+    run_directories.write_run_config(folder.parent, spec.with_changes(use=use))
     import torch
 
     from attnlab.training import run as train
@@ -265,12 +266,11 @@ def test_runs_folder_gives_frames_with_axes(compose, make_run_dir):
             read()
     for path, content in intact.items():
         path.write_bytes(content)
-    shutil.copytree(folder, folder.with_name("b" * 16))
-    (folder.with_name("b" * 16) / "spec.json").write_text(
-        (folder / "spec.json").read_text().replace(spec.id, "b" * 16)
-    )
+    copy = make_spec(spec.config, "copy", spec.estimate, use)
+    shutil.copytree(folder, folder.with_name(copy.id))
+    write_spec(folder.parent, copy)
     twice = attnlab.load(folder.parent)._build_curve_report()
-    assert sorted({line.arm for line in twice.curves.lines}) == [spec.id, "b" * 16]
+    assert {line.arm for line in twice.curves.lines} == {spec.id, copy.id}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from worlds import EVIL, SyntheticReports
 
 from attnlab.report.answer import build_answer
 from attnlab.report.charts.comparison_figures import build_budget_figure
+from attnlab.report.markdown_text import Markdown
 from attnlab.report.number_format import (
     NO_BREAK_SPACE,
     NONE,
@@ -27,7 +28,7 @@ from attnlab.report.number_format import (
     keep_intervals_whole,
 )
 from attnlab.report.pages.html import TEMPLATE_FOLDER, escape_json, render_html
-from attnlab.report.pages.markdown import escape_cell, render_markdown
+from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.report_files import render_report
 from attnlab.report.report_builder import build_report
 from attnlab.report.report_diff import compute_diff, format_diff
@@ -131,7 +132,7 @@ def test_markdown_effects_table_equals_the_json(synthetic_reports: SyntheticRepo
             format_pvalue(row.p_holm),
             row.verdict,
         ]
-        assert f"| {' | '.join(map(escape_cell, line))} |" in markdown
+        assert f"| {' | '.join(map(Markdown.escape, line))} |" in markdown
 
 
 @pytest.mark.parametrize("name", NAMES)

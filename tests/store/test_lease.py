@@ -10,10 +10,10 @@ import time
 import pytest
 from filelock import Timeout
 from processes import change_identity, wait_until
+from stored_runs import make_spec
 
 from attnlab.store import atomic_files, lease, process_identity, run_directories
 from attnlab.store.lease import hold_lease
-from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute.exit_records import record_lost_run
 from attnlab.sweep.status import states
 
@@ -151,8 +151,13 @@ def test_invalid_heartbeat_becomes_stale(tmp_path, content):
         assert lease.describe_owner(tmp_path).startswith(lease.HOST)
 
 
+def write_spec_into(folder):
+    """Write the run config of a folder whose name is no digest."""
+    (folder / "spec.json").write_text(json.dumps(make_spec({"seed": 3}).to_dict()))
+
+
 def test_lost_run_is_recorded_only_after_its_heartbeat_is_stale(tmp_path, other_host):
-    run_directories.write_run_config(tmp_path.parent, RunConfig(id=tmp_path.name, config={"seed": 3}))
+    write_spec_into(tmp_path)
     assert not record_lost_run(tmp_path, "killed", "the machine was lost", time.time())
     other_host.set()
     wait_until(lambda: OTHER_HOST not in {thread.name for thread in threading.enumerate()})
@@ -197,7 +202,7 @@ def test_process_writes_nothing_after_losing_its_lease(tmp_path, monkeypatch, ca
 
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 1000)  # like a process resumed after suspension
     monkeypatch.setattr(lease.os, "_exit", end)
-    run_directories.write_run_config(tmp_path.parent, RunConfig(id=tmp_path.name, config={"seed": 3}))
+    write_spec_into(tmp_path)
     with hold_lease(tmp_path):
         (tmp_path / "last.ckpt").write_text("ours")
         with pytest.raises(ProcessExit):

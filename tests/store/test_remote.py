@@ -10,6 +10,7 @@ import pytest
 from buckets import URL, needs_s3
 from filelock import Timeout
 from processes import change_identity, wait_until
+from stored_runs import make_spec, write_spec
 
 from attnlab.errors import InvalidConfig
 from attnlab.store import file_names, lease, remote, run_directories
@@ -17,10 +18,11 @@ from attnlab.store.guards import digests
 from attnlab.store.lease import hold_lease
 from attnlab.store.remote_files import RemoteFiles
 from attnlab.store.remote_lease import RemoteLease
-from attnlab.store.run_schema import RunConfig, RunResult
+from attnlab.store.run_schema import RunResult
 
 pytestmark = needs_s3
-ID = "0123456789abcdef"
+SPEC = make_spec({"seed": 3})
+ID = SPEC.id
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +41,7 @@ def open_mirror(bucket, tmp_path):
 
 
 def write_config(root):
-    run_directories.write_run_config(root, RunConfig(id=ID, config={"seed": 3}))
-    return root / ID
+    return write_spec(root, SPEC)
 
 
 def write_result(folder):

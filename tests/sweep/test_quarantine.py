@@ -1,16 +1,17 @@
 """The rule that puts a host in quarantine, and the runs that it takes back, with made-up results."""
 
 import pytest
+from stored_runs import make_spec
 
 from attnlab.store import run_directories
-from attnlab.store.run_schema import RunConfig, RunResult, Use
+from attnlab.store.run_schema import RunResult, Use
 from attnlab.sweep.execute.quarantine import MAX_FAULTS, HostFaults
 
 
 @pytest.fixture
 def runs(tmp_path):
     """Stored runs of two arms, in turn, by their directory."""
-    specs = [RunConfig(id=f"{n:016x}", config={"seed": n}, use=Use(arm="ab"[n % 2])) for n in range(6)]
+    specs = [make_spec({"seed": n}, use=Use(arm="ab"[n % 2])) for n in range(6)]
     for spec in specs:
         run_directories.write_run_config(tmp_path, spec)
     return {tmp_path / spec.id: spec for spec in specs}

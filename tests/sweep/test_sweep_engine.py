@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 from processes import get_parent, is_alive, list_children, load_records, load_records_by_act, wait_until
+from stored_runs import make_spec, write_spec
 
 from attnlab.store import run_directories
-from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute import worker_slots
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress
@@ -103,9 +103,7 @@ def test_worker_that_cannot_be_started_is_an_infrastructure_failure(tmp_path, mo
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     monkeypatch.setattr(worker_slots, "start_child", start)
-    folders = [tmp_path / name for name in ("one", "two")]
-    for folder in folders:
-        run_directories.write_run_config(tmp_path, RunConfig(id=folder.name, config={"seed": 0}))
+    folders = [write_spec(tmp_path, make_spec({"seed": seed})) for seed in range(2)]
     Pool({"slots": 1}, Progress({}, io.StringIO()), None).run(folders)
     assert len(starts) == 2, "the pool goes on to the second run"
     for record in map(run_directories.load_run_result, folders):
@@ -122,7 +120,7 @@ def test_worker_that_cannot_be_started_is_an_infrastructure_failure(tmp_path, mo
     ids=["pool", "cluster"],
 )
 def test_pause_of_the_machine_does_not_use_up_the_time_of_a_run(tmp_path, monkeypatch, train):
-    run_directories.write_run_config(tmp_path, RunConfig(id="one", config={"seed": 0}))
+    folder = write_spec(tmp_path, make_spec({"seed": 0}))
     offset, exit_codes = 0.0, [0, None, None]
 
     def poll_exit_code():
@@ -135,8 +133,8 @@ def test_pause_of_the_machine_does_not_use_up_the_time_of_a_run(tmp_path, monkey
         monkeypatch.setattr(time, name, lambda clock=clock: clock() + offset)
     child = SimpleNamespace(pid=2**22, poll_exit_code=poll_exit_code)  # larger than any process id
     monkeypatch.setattr(worker_slots, "start_child", lambda *_: child)
-    train(tmp_path / "one")
-    assert run_directories.load_run_result(tmp_path / "one") is None, "not timed out"
+    train(folder)
+    assert run_directories.load_run_result(folder) is None, "not timed out"
 
 
 @pytest.mark.rare

@@ -11,11 +11,12 @@ import pytest
 import torch
 from disks import disk, fill  # noqa: F401 - fixtures
 from processes import wait_until
+from stored_runs import make_spec
 
 from attnlab.errors import InvalidConfig
 from attnlab.store import run_directories
 from attnlab.store.lease import hold_lease
-from attnlab.store.run_schema import RunConfig, RunResult
+from attnlab.store.run_schema import RunResult
 from attnlab.sweep.execute import process_control
 from attnlab.sweep.execute.exit_records import record_exit
 from attnlab.sweep.execute.submission import halve_batch, launch_with_retries
@@ -52,13 +53,13 @@ def test_torch_allocation_failures_are_classified_as_out_of_memory():
 
 @pytest.mark.parametrize("name", ["owner.json", "last.ckpt"])
 def test_folder_in_place_of_a_run_file_is_rejected_before_training(name, tmp_path):
-    run = RunConfig(id="0123456789abcdef", config={"seed": 3})
+    run = make_spec({"seed": 3})
     (tmp_path / run.id / name).mkdir(parents=True)
     with pytest.raises(InvalidConfig, match=f"{name}: a folder in place of a file .*: move it away"):
         launch_with_retries([run], tmp_path, {}, None, {})
 
 
-RUN = RunConfig(id="0123456789abcdef", config={"seed": 3, "data": {"batch_size": 8}})
+RUN = make_spec({"seed": 3, "data": {"batch_size": 8}})
 
 
 class _RetryOfAnotherWorker:
@@ -156,7 +157,7 @@ def default_sigint():
     [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, process_control.SigtermExit)],
 )
 def test_a_signal_that_a_library_turned_into_an_error_still_interrupts(number, exception, tmp_path):
-    run = RunConfig(id="0123456789abcdef", config={"seed": 3})
+    run = make_spec({"seed": 3})
     with process_control.raise_on_signals():
         with pytest.raises(exception):
             launch_with_retries([run], tmp_path, {}, _ConvertingLauncher(number), {})

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from stored_runs import make_spec, write_spec
 
 from attnlab.errors import InvalidConfig
 from attnlab.store import fingerprint, run_directories
-from attnlab.store.run_schema import RunConfig
 from attnlab.sweep import engine
 from attnlab.sweep.execute import exit_records, process_control, submission, worker
 from attnlab.sweep.plan import overrides
@@ -65,9 +65,8 @@ def make_failing_run(monkeypatch, tmp_path):
 
     def make(message):
         trainer.message = message
-        run = RunConfig(id="a", config={"seed": 0, "trainer": {}})
-        run_directories.write_run_config(tmp_path, run)
-        return run, tmp_path / "a"
+        run = make_spec({"seed": 0, "trainer": {}})
+        return run, write_spec(tmp_path, run)
 
     make.attempts = 0
     return make

@@ -10,10 +10,11 @@ import pytest
 import torch
 import yaml
 from pytorch_lightning.loggers.logger import Logger
+from stored_runs import make_spec
 
 from attnlab.store import run_directories
-from attnlab.store.guards import ownership
-from attnlab.store.run_schema import RunConfig, Use
+from attnlab.store.guards import ownership, trust
+from attnlab.store.run_schema import RunEstimate, Use
 from attnlab.training import run as train
 from attnlab.training.loggers import async_logger, logger_group
 from attnlab.training.loggers.run_labels import make_run_labels, to_folder_names
@@ -91,12 +92,9 @@ def make_run_config(compose):
             axes={"data": "text", "data/tokenizer": "char", "heads": "gqa", "size": "debug"},
             commit="c0ffee",
         )
-        return RunConfig(
-            id="abcd0123abcd0123",
-            config=compose(*small, *overrides),
-            identity={"config": {"model": {"dim": 16}}, "versions": {"torch": "2.13"}},
-            use=use,
-        )
+        config = compose(*small, *overrides)
+        trust.declare_names([config])
+        return make_spec(config, estimate=RunEstimate.model_validate(train.check(config)), use=use)
 
     return make
 
@@ -126,7 +124,8 @@ def test_a_run_logs_its_metrics_and_config(make_run_config, name, tmp_path, capf
 
 @pytest.mark.parametrize("name", LOGGERS)
 def test_a_resumed_run_logs_no_point_twice(make_run_config, name, tmp_path):
-    folder, run_config = tmp_path / "runs" / "abcd0123abcd0123", make_run_config(f"logger={name}")
+    run_config = make_run_config(f"logger={name}")
+    folder = tmp_path / "runs" / run_config.id
     run_config = run_config.with_changes(
         estimate=run_config.estimate.model_copy(update={"batch_tokens": BATCH})
     )
@@ -155,7 +154,7 @@ def test_each_of_several_loggers_gets_all_metrics(make_run_config, tmp_path):
         logger.log_metrics({"train/loss": 1.0}, step=1)
         logger.close({}, 0)
     assert read_csv(tmp_path)[0]["train/loss"] == [(1, 1.0)]
-    assert list(tmp_path.glob("wandb/offline-run-*-abcd0123abcd0123/*.wandb"))
+    assert list(tmp_path.glob("wandb/offline-run-*-*/*.wandb"))
 
 
 class UserLogger(Logger):

@@ -103,7 +103,7 @@ def test_a_measurement_uses_weights_and_precision_of_its_parent(compose, make_ru
     run.run(parent)
     expected = run_directories.load_run_result(parent).metrics
     metrics = {}
-    for name, more in (("bbbb", ["parent=aaaa"]), ("cccc", [])):
+    for name, more in (("bbbb", [f"parent='{parent.name}'"]), ("cccc", [])):
         folder = make_run_dir(name, compose(LOSSES.replace("}", ", lengths: [1,2]}"), *line, *more))
         run.run(folder)
         metrics[name] = run_directories.load_run_result(folder).metrics

@@ -16,7 +16,7 @@ from wandb_files import read_history, read_records, read_run, read_summary, star
 
 from attnlab.measure.measurement import MeasurementResult
 from attnlab.store import run_directories
-from attnlab.store.run_schema import RunConfig, Use
+from attnlab.store.run_schema import Use
 from attnlab.training import run as train
 from attnlab.training.loggers import finished_runs, logger_group, logger_notes, wandb_logger
 
@@ -45,18 +45,17 @@ def test_an_offline_run_holds_losses_memory_config_and_images(compose, make_run_
     config = compose("logger=wandb", "logger.patience=60", *small)  # its import takes long where many do
     folder = make_run_dir("abcd0123abcd0123", config)
     use = Use(experiment="exam", arm="gqa", axes={"heads": "gqa", "size": "debug"}, commit="c0ffee")
-    identity = {"config": {"model": {"dim": 16}}, "versions": {"torch": "2.13"}}
-    spec = RunConfig(id=folder.name, config=config, identity=identity, use=use)
+    spec = run_directories.load_run_config(folder).with_changes(use=use)
     run_directories.write_run_config(folder.parent, spec)
     train.run(folder)
     assert "W&B" not in capfd.readouterr().err  # else it says why something is missing below
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")
     all_records = list(read_records(file))
     (run,) = [record.run for record in all_records if record.WhichOneof("record_type") == "run"][:1]
-    assert (run.run_id, run.run_group, run.job_type) == ("abcd0123abcd0123", "exam", "gqa")
+    assert (run.run_id, run.run_group, run.job_type) == (folder.name, "exam", "gqa")
     assert {"exam", "gqa"} <= set(run.tags)
     logged_config = {item.key: json.loads(item.value_json) for item in run.config.update}
-    assert logged_config["model"] == {"dim": 16}
+    assert logged_config["model"]["dim"] == config["model"]["dim"]
     assert logged_config["axes"] == {"heads": "gqa", "size": "debug"}
     assert (logged_config["arm"], logged_config["experiment"], logged_config["size"]) == (
         "gqa",

@@ -1,9 +1,8 @@
 """report.json to Markdown for a pull request: verdict, budget, effects, failures, without pictures."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple
-from typing import Any
 from urllib.parse import quote
 
 from attnlab.report.answer import (
@@ -14,6 +13,7 @@ from attnlab.report.answer import (
 )
 from attnlab.report.charts.comparison_figures import classify_budget_cell
 from attnlab.report.grid_schema import GridSection
+from attnlab.report.markdown_text import Markdown, format_code, format_code_block, format_table, join_lines
 from attnlab.report.number_format import (
     NONE,
     TIMES,
@@ -81,19 +81,6 @@ VERDICT_SIGNS = {
 }
 
 
-def escape_cell(value: Any) -> str:
-    """Text that cannot leave its table cell, nor become markup."""
-    text = str(value)
-    for character in "\\`*_[]<>|#":
-        text = text.replace(character, "\\" + character)
-    return text.replace("\n", " ")
-
-
-def format_table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """A Markdown table as lines, with an empty line after it."""
-    return ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)] + [""]
-
-
 def render_markdown(
     report: Report,
     notices: Sequence[str] = (),
@@ -110,9 +97,9 @@ def render_markdown(
     experiment = report.experiment
     verdict = report.verdict
     lines = [
-        f"# {escape_cell(report.title)}: {escape_cell(build_headline(report))}",
+        Markdown("# {}: {}").format(report.title, build_headline(report)),
         "",
-        escape_cell(experiment.question or ""),
+        experiment.question or "",
         "",
     ]
     if verdict.exploratory:
@@ -121,108 +108,110 @@ def render_markdown(
             if verdict.not_preregistered
             else "the sweep deviates from its preregistration"
         )
-        lines += [f"**EXPLORATORY**: {reason}.", ""]
-        lines += [f"- {escape_cell(item)}" for item in verdict.deviations] + [""]
-    lines += [
-        line
-        for sentence in (*notices, *verdict.run_warnings)
-        for line in (f"**{escape_cell(sentence)}**", "")
-    ]
+        lines += [Markdown("**EXPLORATORY**: {}.").format(reason), ""]
+        lines += [*_format_list(verdict.deviations), ""]
+    lines += [line for sentence in (*notices, *verdict.run_warnings) for line in (format_bold(sentence), "")]
     answer = build_answer(report)
-    lines += [*_format_grid(report.grid), "## Arms", ""] if report.grid else []
-    lines += [escape_cell(answer.sentence), ""]
-    lines += [f"**{sentence}**", ""] if (sentence := describe_short_training(report)) else []
+    lines += [*_format_grid(report.grid), Markdown("## Arms"), ""] if report.grid else []
+    lines += [answer.sentence, ""]
+    lines += [format_bold(sentence), ""] if (sentence := describe_short_training(report)) else []
     lines += [line for conflict in conflicts for line in _format_conflict(conflict)]
     corpus_arms = _format_corpus_arms(report, answer.label)
     lines += corpus_arms if has_corpora_first(report) else []
     lines += [note, ""] if (note := explain_wide_intervals(report)) else []
     header, rows = build_arms_table(report, answer)
-    lines += format_table(
-        [escape_cell(label) for label in header], [[escape_cell(label) for label in row] for row in rows]
-    )
+    lines += format_table(header, rows)
     lines += _format_verdict(report, bibliography)
     lines += ([] if has_corpora_first(report) else corpus_arms) + _format_corpus_claims(report)
     lines += _format_claim_groups(report)
-    lines += ["## Budget check", "", *_format_budget(report), *_format_layers(report)]
-    lines += ["## Effects", "", *_format_effects(report), *_format_speedups(report)]
+    lines += [Markdown("## Budget check"), "", *_format_budget(report), *_format_layers(report)]
+    lines += [Markdown("## Effects"), "", *_format_effects(report), *_format_speedups(report)]
     lines += _format_token_categories(report)
-    lines += ["## Failures and caveats", "", *_format_failures(report)]
+    lines += [Markdown("## Failures and caveats"), "", *_format_failures(report)]
     if report.preregistration:
         citation = format_preregistration(report.preregistration, is_changed=verdict.exploratory)
-        lines += [escape_cell(citation), ""]
+        lines += [citation, ""]
     provenance = report.reproduce
     dirty = {True: "dirty", False: "clean", None: "unknown"}[provenance.dirty]
-    lines += ["## Reproduce", "", "```sh", provenance.command, "```", ""]
+    lines += [Markdown("## Reproduce"), "", *format_code_block(provenance.command, "sh"), ""]
     lines += [
-        f"Commit `{provenance.commit or 'unknown'}` ({dirty}), "
-        f"runs of {escape_cell(provenance.date or 'unknown date')}, "
-        f"{escape_cell(provenance.device or 'unknown device')}.{_format_versions(provenance)} "
-        "The full report is in report.html and report.json.",
+        Markdown(
+            "Commit {} ({}), runs of {}, {}.{} The full report is in report.html and report.json."
+        ).format(
+            format_code(provenance.commit or "unknown"),
+            dirty,
+            provenance.date or "unknown date",
+            provenance.device or "unknown device",
+            _format_versions(provenance),
+        ),
         "",
     ]
-    return "\n".join(lines)
+    return join_lines(lines)
+
+
+def _format_list(items: Iterable[str]) -> list[Markdown]:
+    return [Markdown("- {}").format(item) for item in items]
+
+
+def format_bold(text: str) -> Markdown:
+    return Markdown("**{}**").format(text)
 
 
 def _format_claim_groups(report: Report) -> list[str]:
     """The steps of staircases, interactions and parts left out."""
-    lines = ["## Steps and interactions", ""] if report.claim_groups else []
+    lines: list[str] = [Markdown("## Steps and interactions"), ""] if report.claim_groups else []
     for group in report.claim_groups:
-        lines += [f"**{escape_cell(name_group(group))}.** {escape_cell(explain_group(group))}", ""]
-        lines += [line for note in group.notes for line in (f"{escape_cell(note)}.", "")]
-        rows = [[escape_cell(cell) for cell in row] for row in build_group_table(group)]
-        lines += format_table(GROUP_HEADER, rows)
+        lines += [Markdown("**{}.** {}").format(name_group(group), explain_group(group)), ""]
+        lines += [line for note in group.notes for line in (f"{note}.", "")]
+        lines += format_table(GROUP_HEADER, build_group_table(group))
     return lines
 
 
 def _format_grid(grid: GridSection) -> list[str]:
     """The cells of a sweep without an experiment, its main effects and shares of variance."""
     layout = grid_layout.build_grid_layout(grid)
-    lines = [f"## Grid: {escape_cell(grid_layout.name_grid(grid))}", ""]
-    lines += [escape_cell(grid_layout.format_best_cell(grid)), ""]
-    lines += [f"Mean {escape_cell(append_unit(grid.label, grid.unit))} over seeds:", ""]
+    lines: list[str] = [Markdown("## Grid: {}").format(grid_layout.name_grid(grid)), ""]
+    lines += [grid_layout.format_best_cell(grid), ""]
+    lines += [f"Mean {append_unit(grid.label, grid.unit)} over seeds:", ""]
     for panel in layout.panels:
-        lines += [escape_cell(panel.title), ""] if panel.title else []
+        lines += [panel.title, ""] if panel.title else []
         lines += format_table(
-            [escape_cell(grid_layout.name_corner(grid)), *map(escape_cell, panel.columns)],
-            [[escape_cell(option), *map(_format_grid_cell, views)] for option, views in panel.rows],
+            [grid_layout.name_corner(grid), *panel.columns],
+            [[option, *map(_format_grid_cell, views)] for option, views in panel.rows],
         )
-    lines += [f"{i}. {escape_cell(note)}" for i, note in enumerate(layout.footnotes, 1)]
+    lines += [Markdown("{}. {}").format(i, note) for i, note in enumerate(layout.footnotes, 1)]
     lines += [""] if layout.footnotes else []
     if rows := grid_layout.build_effect_rows(grid):
-        header = ["axis", "option", f"mean {escape_cell(grid.label)}", DELTA, f"range of {DELTA}"]
-        lines += format_table(header, [[escape_cell(text) for text in row] for row in rows])
+        header = ["axis", "option", f"mean {grid.label}", DELTA, f"range of {DELTA}"]
+        lines += format_table(header, rows)
     missing = [axis for axis in grid.axes if not axis.effects]
-    lines += [
-        line for axis in missing for line in (escape_cell(grid_layout.explain_missing_effects(axis)), "")
-    ]
+    lines += [line for axis in missing for line in (grid_layout.explain_missing_effects(axis), "")]
     if shares := grid_layout.build_share_rows(grid):
         lines += [
-            escape_cell(f"Shares of the variance of {grid.label}, {grid_layout.describe_scope(grid)}:"),
+            f"Shares of the variance of {grid.label}, {grid_layout.describe_scope(grid)}:",
             "",
         ]
-        lines += format_table(
-            ["source", "share", "by noise alone"], [[escape_cell(text) for text in row] for row in shares]
-        )
+        lines += format_table(["source", "share", "by noise alone"], shares)
     else:
-        lines += [escape_cell(grid_layout.format_shares(grid)), ""]
+        lines += [grid_layout.format_shares(grid), ""]
     notes = [grid_layout.EXPLORATORY_NOTE, *grid_layout.list_reading_notes(grid)]
-    return lines + [f"- {escape_cell(note)}" for note in notes] + [""]
+    return [*lines, *_format_list(notes), ""]
 
 
 def _format_grid_cell(view: grid_layout.CellView) -> str:
-    value = f"**{view.value}** (best)" if view.is_best else view.value
+    value = Markdown("**{}** (best)").format(view.value) if view.is_best else view.value
     footnote = f"note {view.footnote}" if view.footnote else ""
-    return ", ".join([value, *(escape_cell(text) for text in (view.state, view.detail, footnote) if text)])
+    return Markdown(", ").join([value, *filter(None, (view.state, view.detail, footnote))])
 
 
 def _format_conflict(conflict: Conflict) -> list[str]:
     """The sentence about a report that differs, and its results and settings beside those of this one."""
-    folder = escape_cell(conflict.folder)
-    rows = [[escape_cell(cell) for cell in astuple(row)] for row in conflict.results + conflict.settings]
+    address = Markdown(quote(os.fsencode(conflict.folder)))
+    rows = [astuple(row) for row in conflict.results + conflict.settings]
     return [
-        f"[{folder}](../{quote(os.fsencode(conflict.folder))}/report.md) {escape_cell(conflict.summarize())}",
+        Markdown("[{}](../{}/report.md) {}").format(conflict.folder, address, conflict.summarize()),
         "",
-        *format_table(["difference", "here", folder], rows),
+        *format_table(["difference", "here", conflict.folder], rows),
     ]
 
 
@@ -230,7 +219,7 @@ def _format_versions(provenance: Reproduce) -> str:
     """The runs' versions of the packages that affect a result."""
     versions = provenance.versions or {}
     packages = [f"{name} {' and '.join(versions[name])}" for name in RESULT_PACKAGES if name in versions]
-    return f" Packages: {escape_cell(', '.join(packages))}." if packages else ""
+    return f" Packages: {', '.join(packages)}." if packages else ""
 
 
 def _format_layers(report: Report) -> list[str]:
@@ -239,41 +228,45 @@ def _format_layers(report: Report) -> list[str]:
         kinds = "; ".join(f"{get_layer_letter(n)} {kind}" for n, kind in enumerate(row.kinds))
         letters = "".join(get_layer_letter(n) for n in row.layers)
         lines += [
-            f"Layers of {escape_cell(row.arm)}, first layer on the left: {letters}. {escape_cell(kinds)}.",
+            f"Layers of {row.arm}, first layer on the left: {letters}. {kinds}.",
             "",
         ]
     return lines
 
 
-def format_citation(citation: Citation, bibliography: str) -> str:
+def format_citation(citation: Citation, bibliography: str) -> Markdown:
     """A claim's source, its statement and the conflicting source, with links; empty without a source."""
     if not citation.source:
-        return ""
+        return Markdown()
     pairs = [(citation.source, citation.source_says), (citation.other_source, citation.other_says)]
     first, *conflicting = [
-        ": ".join(
-            filter(None, (render_source_markdown(source, bibliography, escape_cell), escape_cell(says or "")))
-        )
+        Markdown(": ").join(filter(None, (render_source_markdown(source, bibliography), says)))
         for source, says in pairs
         if source
     ]
-    return " ".join([f"Source: {first}.", *(f"Conflicting source: {text}." for text in conflicting)])
+    return Markdown(" ").join(
+        [
+            Markdown("Source: {}.").format(first),
+            *(Markdown("Conflicting source: {}.").format(text) for text in conflicting),
+        ]
+    )
 
 
 def _format_verdict(report: Report, bibliography: str) -> list[str]:
     lines = [SUPPORTED_NOTE, ""] if report.verdict.claims else []
     claims = zip(report.verdict.claims, build_citations(report), strict=True)
     for number, (claim, citation) in enumerate(claims, 1):
-        meaning = escape_cell(explain_verdict(claim))
         outcome = describe_claim(claim, find_claim_effect(claim, report.effects))
         source = format_citation(citation, bibliography)
-        text = f"**{escape_cell(outcome)}** {meaning} {source}".rstrip()
-        lines += [f"{number}. {VERDICT_SIGNS[claim.verdict]} {text}"]
+        line = Markdown("{}. {} **{}** {} {}").format(
+            number, VERDICT_SIGNS[claim.verdict], outcome, explain_verdict(claim), source
+        )
+        lines += [line.rstrip()]
     lines += [""] if report.verdict.claims else ["No preregistered claim.", ""]
     if report.compute_calibration:
-        lines += [f"{escape_cell(report.compute_calibration.summary)}.", ""]
+        lines += [f"{report.compute_calibration.summary}.", ""]
     if margin_text := report.experiment.margin_text:  # a margin in training compute
-        lines += [f"Margin: {escape_cell(format_compute_amount(margin_text))}.", ""]
+        lines += [f"Margin: {format_compute_amount(margin_text)}.", ""]
     for number, claim in enumerate(report.verdict.claims, 1):
         if required_seeds := format_required_seeds(claim):
             lines += [f"Claim {number}: {required_seeds}", ""]
@@ -281,10 +274,10 @@ def _format_verdict(report: Report, bibliography: str) -> list[str]:
     for number, claim in enumerate(report.verdict.claims, 1):
         if interim_analyses.has_interim_results(claim):
             rows = [
-                [escape_cell(value) for value in interim_analyses.build_analysis_cells(claim, row)]
+                interim_analyses.build_analysis_cells(claim, row)
                 for row in interim_analyses.build_analysis_rows(claim)
             ]
-            title = escape_cell(interim_analyses.format_analyses_title(claim))
+            title = interim_analyses.format_analyses_title(claim)
             lines += [
                 f"Interim analyses of claim {number}, {title}:",
                 "",
@@ -297,13 +290,14 @@ def _format_decisions(claims: Sequence[ClaimResult]) -> list[str]:
     """Decisions and sensitivity analyses of the tested claims; empty without any."""
     rows = [
         [
-            f"{number}. {escape_cell(claim.comparison_text)}, {escape_cell(claim.label)}: "
-            f"{escape_cell(format_threshold(claim))}",
+            Markdown("{}. {}, {}: {}").format(
+                number, claim.comparison_text, claim.label, format_threshold(claim)
+            ),
             f"{claim.decision.n}" + (f" of {claim.planned}" if claim.planned else ""),
             format_number(claim.decision.estimate, claim.digits, sign=claim.compare == "difference"),
-            escape_cell(format_decision(claim) or NONE),
-            format_pvalue(claim.decision.p),
-            format_pvalue(claim.decision.p_holm),
+            format_decision(claim) or NONE,
+            Markdown(format_pvalue(claim.decision.p)),
+            Markdown(format_pvalue(claim.decision.p_holm)),
         ]
         for number, claim in enumerate(claims, 1)
         if not claim.holds_by_construction
@@ -311,10 +305,9 @@ def _format_decisions(claims: Sequence[ClaimResult]) -> list[str]:
     if not rows:
         return []
     header = ["claim", "seeds", "estimate", "deciding interval", "p", HOLM_OVER_CLAIMS]
-    lines = [escape_cell(DECISIONS_NOTE), "", *format_table(header, rows)]
+    lines = [DECISIONS_NOTE, "", *format_table(header, rows)]
     if sensitivity_rows := build_sensitivity_rows(claims):
-        cells = [[escape_cell(cell) for cell in row] for row in sensitivity_rows]
-        lines += [escape_cell(SENSITIVITY_NOTE), "", *format_table([*SENSITIVITY_HEADER], cells)]
+        lines += [SENSITIVITY_NOTE, "", *format_table(SENSITIVITY_HEADER, sensitivity_rows)]
     return lines
 
 
@@ -325,7 +318,7 @@ def _format_corpus_arms(report: Report, label: str) -> list[str]:
         return []
     mean_rows = [
         [
-            escape_cell(row.corpus),
+            row.corpus,
             *(
                 " ".join([format_number(corpus_cell.mean, 3), *filter(None, [corpus_cell.state])])
                 for corpus_cell in row.cells
@@ -333,8 +326,7 @@ def _format_corpus_arms(report: Report, label: str) -> list[str]:
         ]
         for row in section.arms
     ]
-    header = [escape_cell(label), *(escape_cell(arm) for arm in report.experiment.arms)]
-    return format_table(header, mean_rows)
+    return format_table([label, *report.experiment.arms], mean_rows)
 
 
 def _format_corpus_claims(report: Report) -> list[str]:
@@ -344,31 +336,28 @@ def _format_corpus_claims(report: Report) -> list[str]:
         return []
     rows = [
         [
-            escape_cell(claim.says),
-            escape_cell(row.corpus),
+            claim.says,
+            row.corpus,
             row.verdict,
-            *(escape_cell(text) for text in (format_effect(row), row.decision or NONE)),
+            format_effect(row),
+            row.decision or NONE,
         ]
         for claim in section.claims
         for row in claim.rows
     ]
     heterogeneity = [
-        f"- {escape_cell(claim.says)}: {escape_cell(claim.heterogeneity)}."
-        for claim in section.claims
-        if claim.heterogeneity
+        f"{claim.says}: {claim.heterogeneity}." for claim in section.claims if claim.heterogeneity
     ]
     lines = format_table(["claim", "corpus", "verdict", DELTA, "deciding interval"], rows) if rows else []
-    return [*lines, *heterogeneity, ""] if lines else []
+    return [*lines, *_format_list(heterogeneity), ""] if lines else []
 
 
 def _format_budget(report: Report) -> list[str]:
     budget = report.budget
     rows = []
     for row in budget.rows:
-        name = (
-            escape_cell(row.label)
-            + (f" ({row.unit})" if row.unit else "")
-            + (" **controlled**" if row.controlled else "")
+        name = Markdown.escape(row.label + (f" ({row.unit})" if row.unit else "")) + (
+            Markdown(" **controlled**") if row.controlled else ""
         )
         cells = []
         for entry in row.cells:
@@ -378,7 +367,7 @@ def _format_budget(report: Report) -> list[str]:
                 else ""
             )
             sign = BUDGET_SIGNS[classify_budget_cell(budget, row, entry)]
-            cells.append(f"{escape_cell(format_number(entry.value))}{ratio} {sign}")
+            cells.append(f"{format_number(entry.value)}{ratio} {sign}")
         rows.append([name, *cells])
     rows.append(
         [
@@ -386,11 +375,10 @@ def _format_budget(report: Report) -> list[str]:
             *(f"{count.finished} of {count.planned}" for count in budget.seeds),
         ]
     )
-    arms = [escape_cell(arm) for arm in report.experiment.arms]
     return [
-        *format_table(["", *arms], rows),
-        *([escape_cell(describe_picked_rates(report)), ""] if budget.tuning else []),
-        f"Learning-rate tuning: {escape_cell(budget.lr_tuning)}.",
+        *format_table(["", *report.experiment.arms], rows),
+        *([describe_picked_rates(report), ""] if budget.tuning else []),
+        f"Learning-rate tuning: {budget.lr_tuning}.",
         "",
         *(
             [f"Compute calibration: {report.compute_calibration.cost}.", ""]
@@ -408,50 +396,50 @@ def _format_tuning(report: Report) -> list[str]:
     statistic = get_selection_statistic(report)
     rows = [
         [
-            escape_cell(entry.arm),
+            entry.arm,
             format_number(row.lr),
             *(format_number(value, 3) for value in (*row.values, average_trials(row, statistic))),
-            f"**{row.outcome}**" if row.picked else row.outcome,
+            format_bold(row.outcome) if row.picked else row.outcome,
         ]
         for entry in tuning.arms
         for row in entry.rows
     ]
     seeds = [f"seed {seed}" for seed in tuning.seeds]
-    header = ["arm", "learning rate", *seeds, f"{statistic} {escape_cell(tuning.metric)}", ""]
+    header = ["arm", "learning rate", *seeds, f"{statistic} {tuning.metric}", ""]
     return format_table(header, rows)
 
 
 def _format_effects(report: Report) -> list[str]:
     rows = [
         [
-            escape_cell(row.arm),
-            escape_cell(row.label),
+            row.arm,
+            row.label,
             f"{row.n} of {row.planned}",
-            escape_cell(format_effect(row)),
+            format_effect(row),
             *(
-                [format_training(row.training_equivalent, "") if row.training_equivalent else NONE]
+                [Markdown(format_training(row.training_equivalent, "")) if row.training_equivalent else NONE]
                 if report.compute_calibration
                 else []
             ),
-            format_pvalue(row.p_holm),
-            escape_cell(f"{row.verdict}{format_effect_level(row, report.experiment.direction)}"),
+            Markdown(format_pvalue(row.p_holm)),
+            f"{row.verdict}{format_effect_level(row, report.experiment.direction)}",
         ]
         for row in report.effects
     ]
     if not rows:
         return ["The baseline is the only arm.", ""]
-    against = f"{DELTA} to {escape_cell(report.experiment.baseline)}"
+    against = f"{DELTA} to {report.experiment.baseline}"
     training = ["training compute"] if report.compute_calibration else []
     return format_table(["arm", "metric", "seeds", against, *training, HOLM_OVER_ARMS, "verdict"], rows)
 
 
 def _format_speedups(report: Report) -> list[str]:
     """The effective speed-up of each arm, where training compute was calibrated and the arms were timed."""
-    rows = [[escape_cell(cell) for cell in row] for row in effective_speedup.build_speedup_table(report)]
+    rows = effective_speedup.build_speedup_table(report)
     if not rows:
         return []
-    note = escape_cell(effective_speedup.explain_speedups(report))
-    return [note, "", *format_table([*effective_speedup.HEADER], rows)]
+    note = effective_speedup.explain_speedups(report)
+    return [note, "", *format_table(effective_speedup.HEADER, rows)]
 
 
 def _format_token_categories(report: Report) -> list[str]:
@@ -465,22 +453,19 @@ def _format_token_categories(report: Report) -> list[str]:
         losses = {row.arm: row.loss.mean for row in category.arms if row.loss}
         rows.append(
             [
-                escape_cell(category.label),
+                category.label,
                 format_number(category.targets),
                 *(format_number(losses.get(arm), 3) for arm in arms),
             ]
         )
-    header = ["loss by token category (nats)", "targets", *(escape_cell(arm) for arm in arms)]
-    return format_table(header, rows)
+    return format_table(["loss by token category (nats)", "targets", *arms], rows)
 
 
 def _format_failures(report: Report) -> list[str]:
-    lines = []
+    lines = list[str]()
     for run in report.failures.runs:
-        lines += [
-            f"- **{escape_cell(run.arm)}, seed {run.seed}** {run.status_label}"
-            + (f": {escape_cell(run.message)}" if run.message else "")
-        ]
+        message = f": {run.message}" if run.message else ""
+        lines += [Markdown("- **{}, seed {}** {}{}").format(run.arm, run.seed, run.status_label, message)]
     lines += [""] if lines else ["Every required run finished.", ""]
     caveats = filter(None, (describe_outliers(report), *report.failures.caveats, *report.warnings))
-    return lines + [f"- {escape_cell(item)}" for item in caveats] + [""]
+    return [*lines, *_format_list(caveats), ""]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from attnlab.report.markdown_text import Markdown, ReadableMarkdown, format_code
 from attnlab.report.noise_schema import DifferenceNoise, NoiseReport, NoiseSources
 from attnlab.report.number_format import append_unit, format_number
 
@@ -12,12 +13,13 @@ def format_noise(report: NoiseReport) -> str:
     """Format a report of `attnlab noise` as Markdown; its tables are aligned for a terminal."""
     sources = [_format_sources(each) for each in (*report.arms, *report.differences)]
     size = f" at size {report.size}" if report.size else ""
-    blocks = [
-        f"# Noise of {report.title}{size}",
-        f"Standard deviations of {append_unit(report.metric, report.unit)} from {report.levels} "
-        f"initialization seeds, each with {report.levels} data-order seeds. `all` is the standard deviation "
-        "of one run, with its 95% interval. `evaluation` is the standard error over the validation windows; "
-        "more seeds do not lower it, and claims are about these windows.",
+    blocks: list[str] = [
+        ReadableMarkdown("# Noise of {}{}").format(report.title, size),
+        ReadableMarkdown(
+            "Standard deviations of {0} from {1} initialization seeds, each with {1} data-order seeds. `all` "
+            "is the standard deviation of one run, with its 95% interval. `evaluation` is the standard error "
+            "over the validation windows; more seeds do not lower it, and claims are about these windows."
+        ).format(append_unit(report.metric, report.unit), report.levels),
         _format_table(
             ["", "mean", "initialization", "data order", "rest", "all", "95% CI", "evaluation"], sources
         ),
@@ -44,8 +46,8 @@ def format_noise(report: NoiseReport) -> str:
         f"Minutes are for all arms of the experiment on {report.slots} slots, at these mean times of a run: "
         f"{seconds}."
     )
-    blocks.append(f"Command: `{report.command}`")
-    return "\n\n".join(blocks) + "\n"
+    blocks.append(ReadableMarkdown("Command: {}").format(format_code(report.command)))
+    return ReadableMarkdown("\n\n").join(blocks) + "\n"
 
 
 def _format_sources(sources: NoiseSources) -> list[str]:
@@ -75,11 +77,12 @@ def _format_thresholds(difference: DifferenceNoise, report: NoiseReport) -> str:
     return f"{difference.name}: margin {margin}; thresholds of its claims: {thresholds or 'none'}."
 
 
-def _format_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+def _format_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdown:
+    table = [[ReadableMarkdown.escape(cell) for cell in row] for row in (headings, *rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
-        for cells in (headings, *rows)
+        for cells in table
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines)
+    return Markdown("\n".join(lines))

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from attnlab.report.charts.vega_layers import assign_styles
 from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
+from attnlab.report.markdown_text import Markdown, format_code_block, format_table, join_lines
 from attnlab.report.number_format import NONE, format_bounds, format_number
 from attnlab.report.outdated import describe_outdated
 from attnlab.report.pages.html import FIGURE_WIDTHS, render_figure_page
-from attnlab.report.pages.markdown import escape_cell, format_citation, format_table
+from attnlab.report.pages.markdown import format_bold, format_citation
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
 from attnlab.report.replications import ladder_figures
 from attnlab.report.replications.ladder_analysis import build_ladder_report, summarize_decision_accuracy
@@ -214,76 +215,75 @@ def render_ladder_markdown(
 ) -> str:
     """The text of ladder.md; arguments as of `render_ladder_html`."""
     lines = [
-        f"# {escape_cell(ladder.name)}: {escape_cell(ladder.headline)}",
+        Markdown("# {}: {}").format(ladder.name, ladder.headline),
         "",
-        escape_cell(ladder.question or ""),
+        ladder.question or "",
         "",
-        *(line for sentence in notices for line in (f"**{escape_cell(sentence)}**", "")),
-        escape_cell(describe_sizes_and_verdicts(ladder)),
+        *(line for sentence in notices for line in (format_bold(sentence), "")),
+        describe_sizes_and_verdicts(ladder),
         "",
     ]
-    lines += [f"**EXPLORATORY**: {DEVIATION_NOTE}", ""] if ladder.exploratory else []
+    lines += [Markdown("**EXPLORATORY**: {}").format(DEVIATION_NOTE), ""] if ladder.exploratory else []
     for row in ladder.comparisons:
-        pair = f"{escape_cell(row.arm)} against {escape_cell(row.against)}"
         sentence = " ".join(
             text for text in (row.sentence, describe_learning_rate_caveat(ladder, row)) if text
         )
-        lines += [f"- **{row.verdict}**, {pair}: {escape_cell(sentence)}"]
-    lines += ["", escape_cell(describe_intervals(ladder)), ""]
+        line = Markdown("- **{}**, {} against {}: {}")
+        lines += [line.format(row.verdict, row.arm, row.against, sentence)]
+    lines += ["", describe_intervals(ladder), ""]
     step = "budget" if ladder.ladder.budgets else "ladder size"
-    names = [escape_cell(size.name) for size in ladder.sizes]
+    names = [size.name for size in ladder.sizes]
     rows = [
         [
-            f"{escape_cell(row.arm)} against {escape_cell(row.against)}",
+            f"{row.arm} against {row.against}",
             *(
-                f"{format_number(effect.mean, 3, sign=True)} "
-                f"{format_bounds(effect.low, effect.high, 3)}, {effect.n} seeds"
+                Markdown(
+                    f"{format_number(effect.mean, 3, sign=True)} "
+                    f"{format_bounds(effect.low, effect.high, 3)}, {effect.n} seeds"
+                )
                 for effect in row.effects
             ),
         ]
         for row in ladder.comparisons
     ]
     lines += [
-        f"## Effect at each {step}",
+        Markdown("## Effect at each {}").format(step),
         "",
         *format_table(["", *names], rows),
-        escape_cell(describe_rule(ladder)),
+        describe_rule(ladder),
         "",
     ]
-    rows = [
-        [escape_cell(row.says), *(escape_cell(verdict or NONE) for verdict in row.verdicts)]
-        for row in ladder.claims
-    ]
+    rows = [[row.says, *(verdict or NONE for verdict in row.verdicts)] for row in ladder.claims]
     lines += [
-        "## Claims",
+        Markdown("## Claims"),
         "",
         *format_table(["claim", *names], rows),
         *_format_sources(ladder, citations, bibliography),
-        *([] if ladder.ladder.budgets else [escape_cell(ladder.agreement.sentence), ""]),
+        *([] if ladder.ladder.budgets else [ladder.agreement.sentence, ""]),
     ]
     rows = [
         [
-            escape_cell(size.name),
+            size.name,
             *(format_number(value) for value in (size.parameters, size.tokens, size.steps)),
-            ", ".join(f"{escape_cell(arm)} {rate:g}" for arm, rate in size.learning_rates.items()),
+            ", ".join(f"{arm} {rate:g}" for arm, rate in size.learning_rates.items()),
             f"{size.finished} of {size.planned}",
         ]
         for size in ladder.sizes
     ]
     lines += [
-        "## Budgets" if ladder.ladder.budgets else "## Ladder sizes",
+        Markdown("## Budgets" if ladder.ladder.budgets else "## Ladder sizes"),
         "",
         *format_table([ladder.step_name, "parameters", "tokens", "steps", "learning rates", "runs"], rows),
     ]
-    lines += [escape_cell(describe_learning_rates(ladder)), "", "```", str(ladder.reproduce.command), "```"]
-    return "\n".join(lines) + "\n"
+    lines += [describe_learning_rates(ladder), "", *format_code_block(str(ladder.reproduce.command)), ""]
+    return join_lines(lines)
 
 
 def _format_sources(ladder: LadderReport, citations: Sequence[Citation], bibliography: str) -> list[str]:
     """The sources of the claims as a list, with an empty line after it."""
     texts = [format_citation(citation, bibliography) for citation in citations]
     lines = [
-        f"- {escape_cell(claim.says)}. {text}"
+        Markdown("- {}. {}").format(claim.says, text)
         for claim, text in zip(ladder.claims, texts, strict=False)
         if text
     ]

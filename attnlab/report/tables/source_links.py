@@ -3,12 +3,13 @@
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from markupsafe import Markup, escape
 
 from attnlab.config import CONF
+from attnlab.report.markdown_text import Markdown
 
 ARXIV_ID = re.compile(r"(?<![\d.])\d\d(?:0[1-9]|1[0-2])\.\d{4,5}(?![\d.])")
 BIBLIOGRAPHY = Path("docs", "bibliography.md")  # below the root of the repository
@@ -34,10 +35,10 @@ def render_source_html(source: str, bibliography: str) -> Markup:
     )
 
 
-def render_source_markdown(source: str, bibliography: str, escape_text: Callable[[str], str] = str) -> str:
+def render_source_markdown(source: str, bibliography: str, kind: type[Markdown] = Markdown) -> Markdown:
     """Render a source with its links as Markdown."""
-    return "".join(
-        f"[{escape_text(text)}]({address})" if address else escape_text(text)
+    return kind().join(
+        kind("[{}]({})").format(text, Markdown(address)) if address else text
         for text, address in split_source(source, bibliography)
     )
 
