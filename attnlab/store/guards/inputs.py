@@ -32,7 +32,11 @@ def validate_inputs(config: Mapping[str, Any]) -> None:
     if isinstance(data, Mapping):
         for key in DATA_FILE_KEYS:
             if _reads_data_files(data, key) and Path(data[key]).is_dir():
-                raise InvalidConfig(f"data.{key}={data[key]} is a folder: give a regular file")
+                folder = data[key].rstrip("/")
+                raise InvalidConfig(
+                    f"data.{key}={data[key]} is a folder: give a regular file; the text files below it are"
+                    f" data=text data.{key}='{folder}/**/*', a data set is data=hub data.name={folder}"
+                )
     parent = config.get("parent")
     if parent and not is_plain_name(str(parent)):
         raise InvalidConfig(f"parent={parent}: a path is not allowed: give the id of a run in paths.runs")
