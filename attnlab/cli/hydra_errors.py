@@ -1,6 +1,7 @@
 """One-line messages for Hydra's exceptions, with suggestions of similar names."""
 
 import difflib
+import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -116,6 +117,10 @@ def _explain_interpolation(key: str, message: str, config_dirs: Sequence[Path]) 
 
 def explain_missing_option(config_path: str, options: Iterable[str], config_dirs: Sequence[Path]) -> str:
     """Explain that `config_path`, as in `heads/gqaa`, does not exist; similar names come from `options`."""
+    path = config_path.removeprefix("data/")
+    if path != config_path and os.path.exists(path):
+        usage = f"hub data.name={path}" if os.path.isdir(path) else f"text data.path={path}"
+        return f"data={path} is no option, but it exists here: use data={usage}"
     group, _, option = config_path.rpartition("/")
     known_options = list(options) or [
         path.stem for folder in config_dirs for path in (folder / group).glob("*.yaml")

@@ -30,7 +30,8 @@ from attnlab.model.build import (
 from attnlab.model.finite_weights import require_finite_file
 from attnlab.model.transformer import Transformer
 from attnlab.store import config_groups, fingerprint, run_directories
-from attnlab.store.guards import digests, inputs, parent_split
+from attnlab.store.guards import digests, parent_split
+from attnlab.store.safe_paths import is_plain_name
 from attnlab.training import final_metrics, measurement_run, targets, trainer_settings
 from attnlab.training.estimates import epoch_counts, training_memory
 from attnlab.training.estimates.guessing_loss import compute_guessing_loss
@@ -117,7 +118,7 @@ def _validate_parent_split(config: Mapping[str, Any], data: Any) -> None:
     """Raise InvalidConfig if a finished parent may have been trained on this run's validation text."""
     name = str(config["parent"])
     folder = Path(config["paths"]["runs"]) / name
-    result = run_directories.load_run_result(folder) if inputs.is_plain_name(name) else None
+    result = run_directories.load_run_result(folder) if is_plain_name(name) else None
     if result is not None and result.is_done:
         parent_split.require_same_split(name, result.estimate.data, data.describe())
 
@@ -126,7 +127,7 @@ def _validate_parent_weights(config: Mapping[str, Any]) -> None:
     """Raise ValueError for NaN or infinite weights of a parent that has finished."""
     name = str(config["parent"])
     weights = Path(config["paths"]["runs"]) / name / digests.WEIGHTS_FILE
-    if inputs.is_plain_name(name) and weights.is_file():
+    if is_plain_name(name) and weights.is_file():
         try:
             require_finite_file(weights)
         except ValueError as error:

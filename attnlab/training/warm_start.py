@@ -15,7 +15,8 @@ from attnlab.data import vocabulary
 from attnlab.model.build import build_model, instantiate_config
 from attnlab.model.transformer import Transformer
 from attnlab.store import run_directories
-from attnlab.store.guards import inputs, parent_vocabulary, trust
+from attnlab.store.guards import parent_vocabulary, trust
+from attnlab.store.safe_paths import is_plain_name
 
 
 def validate_parent_vocabulary(config: Mapping[str, Any], data: Any) -> None:
@@ -28,7 +29,7 @@ def validate_parent_vocabulary(config: Mapping[str, Any], data: Any) -> None:
     """
     name = str(config["parent"])
     folder = Path(config["paths"]["runs"]) / name
-    result = run_directories.load_run_result(folder) if inputs.is_plain_name(name) else None
+    result = run_directories.load_run_result(folder) if is_plain_name(name) else None
     if result is None or not result.is_done:
         return
     difference = ""

@@ -154,6 +154,60 @@ def test_a_recently_written_file_is_hashed_each_time(tmp_path, load_file):
         first.load_text()
 
 
+ROWS = "".join(json.dumps({"text": row}) + "\n" for row in ("one line", "two x", "three\nfour"))
+
+
+JSON_LINES_NAMES = (
+    "a.jsonl", "a.JSONL", "a.jsonlines", "a.NdJson", "a.jsonl.gz", "a.jsonl.GZ", "a.jsonlines.gzip",
+    "a.JsonL.DZ", "a.gz", "a.GZ", "a.jl", "a.dat", "a",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", JSON_LINES_NAMES)
+def test_json_lines_are_read_under_any_name(tmp_path, load_file, name):
+    is_gzip = name.lower().endswith((".gz", ".gzip", ".dz"))
+    (tmp_path / name).write_bytes(gzip.compress(ROWS.encode()) if is_gzip else ROWS.encode())
+    corpus = load_file(tmp_path / name)
+    assert corpus.load_text() == "one line\ntwo x\nthree\nfour"
+    assert corpus.metadata.name == "a"
+
+
+def test_a_txt_file_is_read_as_it_is(tmp_path, load_file):
+    (tmp_path / "a.TXT").write_text(ROWS)
+    (tmp_path / "b.txt.GZ").write_bytes(gzip.compress(ROWS.encode()))
+    (tmp_path / "c.tex").write_text('{"a" is quoted}\n')
+    assert load_file(tmp_path / "*").load_text() == f'{ROWS}\n{ROWS}\n{{"a" is quoted}}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.JSON.GZ", ROWS, r"is a \.json file, whose text is in a column"),
+        ("a.csv.GZ", ROWS, r"is a \.csv file, whose text is in a column"),
+        ("a.Parquet.gz", ROWS, r"is a \.parquet file"),
+        ("a.gz", json.dumps([{"text": "one"}]), r"no text under 'text' \(keys: none"),
+        ("a.gz", json.dumps({"text": "one"}, indent=1), r"line 1 is not JSON: .* or name the file \.txt"),
+        (
+            "a.data",
+            '{"body": "one"}\n',
+            r"no text under 'text' \(keys: body\): set data\.text_key",
+        ),
+        (
+            "a.txt.gz",
+            gzip.compress(b"one", mtime=0),
+            r"is compressed twice, not text: unpack it with `gunzip`",
+        ),
+        ("a.txt.GZ", "", "empty"),
+    ],
+)
+def test_other_formats_are_rejected_under_any_name(tmp_path, load_file, name, content, message):
+    content = content if isinstance(content, bytes) else content.encode()
+    is_gzip = name.lower().endswith(".gz")
+    (tmp_path / name).write_bytes(gzip.compress(content) if is_gzip else content)
+    with pytest.raises(ValueError, match=rf"^data\.path=.*{name},? .*{message}"):
+        load_file(tmp_path / name).load_text()
+
+
 def test_pydocs_are_the_topics_of_this_python():
     corpus = load_pydocs_corpus()
     assert 'The "if" statement' in corpus.load_text()
@@ -272,3 +326,57 @@ def test_a_folder_with_the_hubs_layout_is_loaded(load_hub, tmp_path, shape):
         pq.write_table(pa.table({"text": rows}), tmp_path / "rows" / "data" / f"{name}.parquet")
     assert load_hub().load_text() == "one\ntwo\nthree"
     assert load_hub(split="test").load_text() == "four"
+
+
+@pytest.mark.parametrize("name", ["text", "csv", "json"])
+def test_a_folder_named_like_a_reader_of_datasets_is_read(load_hub, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "notes.txt").write_text("of another folder")
+    with pytest.raises(ValueError, match=rf"data\.name={name} cannot be read: there is no folder {name} "):
+        load_hub(name=name, cache="c", revision="main")
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "train.txt").write_text("mine 1\nmine 2")
+    assert load_hub(name=name).load_text() == load_hub(name=f"./{name}").load_text() == "mine 1\nmine 2"
+
+
+def test_a_saved_data_set_is_read(load_hub, tmp_path):
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"text": ["one", "two"]}).with_format("numpy")
+    rows.save_to_disk(tmp_path / "rows")
+    assert load_hub().load_text() == "one\ntwo"
+    assert load_hub(max_chars=5).load_text() == "one\nt"
+    with pytest.raises(ValueError, match=r"one saved split: set data\.config=null data\.split=train"):
+        load_hub(split="test")
+    datasets.DatasetDict(train=rows, test=rows.select([1])).save_to_disk(tmp_path / "splits")
+    assert load_hub(name=str(tmp_path / "splits"), split="test").load_text() == "two"
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "message"),
+    [
+        ("part.JSONL", {}, r"`datasets` skips part\.JSONL: write its suffix in small letters"),
+        (
+            "deep/part.jsonlines.gz",
+            {},
+            r"skips deep/part\.jsonlines\.gz: .*\.jsonl for JSON lines",
+        ),
+        ("part.jsonl", {"revision": "main"}, r"a local folder has no data\.revision: remove it"),
+        (
+            "part.jsonl",
+            {"name": "rows/train.jsonl"},
+            r"it is a file: .* data\.path=rows/train\.jsonl",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("local_data_set")
+def test_a_local_folder_that_would_be_read_in_part_is_rejected(
+    load_hub, tmp_path, monkeypatch, file, settings, message
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows" / file).parent.mkdir(exist_ok=True)
+    (tmp_path / "rows" / file).write_text(json.dumps({"text": "five", "stars": 5}))
+    with pytest.raises(ValueError, match=message) as caught:
+        load_hub(**settings)
+    assert "network" not in str(caught.value)

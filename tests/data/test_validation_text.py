@@ -81,6 +81,7 @@ COPIES = {
     "compressed": (TEXT, gzip.compress(TEXT.encode())),
     "decomposed": (TEXT, unicodedata.normalize("NFD", FLAT)),
     "with a byte-order mark in UTF-16": (TEXT, TEXT.encode("utf-16")),
+    "less than a decomposed window": ("one\nàbéàb\ntwo", unicodedata.normalize("NFD", "àbéàb")),
     "less than a window": ("one\nab ba abba\ntwo", "ba ab\n"),
     "a tenth": (TEXT, FLAT[5000:10000] + "\n".join(draw_lines(1200, seed=2))),
     "two thirds of the lines": (TEXT, "\n".join(LINES[1:800:2] + draw_lines(200, seed=2))),

@@ -50,6 +50,25 @@ def test_special_files_as_data_are_rejected_at_once_in_one_line(
     assert not Path("runs").exists()
 
 
+def test_a_file_or_folder_in_place_of_an_option_of_data_names_the_command(
+    folder_of_special_files, capfd, monkeypatch
+):
+    monkeypatch.setattr("sys.argv", ["attnlab"])
+    Path("book.txt").write_text("one")
+    for word, usage in {
+        "data=book.txt": "data=text data.path=book.txt",
+        f"data={Path('book.txt').absolute()}": f"data=text data.path={Path('book.txt').absolute()}",
+        "data=folder": "data=hub data.name=folder",
+    }.items():
+        assert main(["plan", word, "size=debug"]) == 2
+        error = capfd.readouterr().err
+        assert error == f"attnlab: {word} is no option, but it exists here: use {usage}\n"
+    assert main(["plan", "data=text", "data.path=folder", "size=debug"]) == 2
+    error = capfd.readouterr().err
+    assert "the text files below it are data=text data.path='folder/**/*'" in error
+    assert "a data set is data=hub data.name=folder" in error
+
+
 def test_dataset_names_lists_and_folders_are_validated_too(folder_of_special_files):
     (folder_of_special_files / "folder" / "deep").mkdir()
     os.mkfifo(folder_of_special_files / "folder" / "deep" / "rows.txt")

@@ -31,9 +31,10 @@ def measure_overlap(training: str, validation: str) -> dict[str, float]:
     """Return the proportions of the validation text's `windows` and `lines` that the training text has.
 
     The windows with the smallest hashes are a sample that does not depend on positions, so the same windows
-    of the training text are found wherever they are. Memory does not grow with the length of the texts.
+    of the training text are found wherever they are.
     """
-    n_chars = min(WINDOW_CHARS, len("".join(validation.strip()[: 100 * WINDOW_CHARS].split())))
+    start = normalize_text(validation.strip()[: 100 * WINDOW_CHARS], "NFC")
+    n_chars = min(WINDOW_CHARS, len("".join(start.split())))
     if not n_chars:
         return dict.fromkeys(MAX_SHARES, 0.0)
     lines: set[str] = set()
@@ -46,9 +47,7 @@ def measure_overlap(training: str, validation: str) -> dict[str, float]:
             limit = sample[-1]
     lines.discard("")
     limit = sample[-1]
-    is_possible = np.zeros(
-        _TABLE_SIZE, bool
-    )  # whether a sampled hash has these low bits: faster than a search
+    is_possible = np.zeros(_TABLE_SIZE, bool)  # by low bits, since the search is slow
     is_possible[sample % _TABLE_SIZE] = True
     shared_lines: set[str] = set()
     is_shared = np.zeros(len(sample), bool)
@@ -77,11 +76,15 @@ def reject_overlap(shares: dict[str, float], validation: str, training: str) -> 
 
 
 def _scan_text(text: str, n_chars: int) -> Iterator[tuple[set[str], Hashes]]:
-    """Yield the lines of each piece of a text, and the hashes of the windows that end in it."""
+    """Yield the lines of each piece of a text, and the hashes of the windows that end in it.
+
+    A line that is longer than a piece may be divided; its windows are not.
+    """
     tail = ""
     start = 0
     while start < len(text):
-        end = text.find("\n", start + PIECE_CHARS) + 1 or len(text)
+        longest = start + 2 * PIECE_CHARS
+        end = text.find("\n", start + PIECE_CHARS, longest) + 1 or min(longest, len(text))
         piece = normalize_text(text[start:end], "NFC")
         characters = tail + "".join(piece.split())
         yield {*map(str.strip, piece.splitlines())}, _hash_windows(characters, n_chars)

@@ -2,13 +2,15 @@
 
 The files of a pattern form one text, ordered by name and joined by newlines, so at most one of them is on
 both sides of the border between training and validation. A line of a .jsonl file is a document, and documents
-are joined by newlines too.
+are joined by newlines too. Files under other names that start with a JSON object are read in the same way, so
+that no keys and braces are trained on unnoticed; only a .txt file is always read as it is.
 """
 
 import codecs
 import gzip
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterator
 from hashlib import sha256
@@ -22,9 +24,10 @@ from attnlab.errors import escape_unprintable
 from attnlab.store.atomic_files import parse_json
 from attnlab.store.guards.inputs import match_data_files
 
-GZIP_SUFFIXES = (".gz", ".dz")  # gzip and dictzip
+GZIP_SUFFIXES = (".gz", ".dz", ".gzip")  # gzip and dictzip
 GZIP_SIGNATURE = b"\x1f\x8b"
-JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
+JSON_LINES_SUFFIXES = (".jsonl", ".jsonlines", ".ndjson")
+JSON_OBJECT_START = re.compile(r'\s*\[?\s*\{\s*"[^"\n]*"\s*:')
 TABLE_SUFFIXES = (".json", ".csv", ".tsv", ".parquet", ".arrow", ".feather")
 # UTF-32 first: its little-endian mark starts with that of UTF-16
 BYTE_ORDER_MARKS = (
@@ -38,6 +41,7 @@ FILE_KINDS = (  # offset and value of the bytes that identify files without plai
         "a zip archive or an Office document",
         "unpack it, or save the document as plain text",
     ),
+    (0, GZIP_SIGNATURE, "compressed twice", "unpack it with `gunzip`"),
     (0, b"\x28\xb5\x2f\xfd", "compressed with zstd", "unpack it with `zstd -d`"),
     (4, b"1AY&SY", "compressed with bzip2", "unpack it with `bunzip2`"),
     (0, b"\xfd7zXZ\x00", "compressed with xz", "unpack it with `unxz`"),
@@ -112,8 +116,13 @@ def load_file_corpus(
 def _choose_name(path: str, paths: list[Path]) -> str:
     """Return the file's name without suffix, or the last two parts of the pattern."""
     if len(paths) == 1:
-        return Path(paths[0].stem).stem if paths[0].suffix in GZIP_SUFFIXES else paths[0].stem
+        return strip_gzip_suffix(paths[0]).stem
     return "/".join(Path(path).parts[-2:])
+
+
+def strip_gzip_suffix(path: Path) -> Path:
+    """Return the path of the unpacked file; its own suffix names the format."""
+    return path.with_suffix("") if path.suffix.lower() in GZIP_SUFFIXES else path
 
 
 def _join_files(paths: list[Path], key: str, text_key: str, normalize: Form | None) -> bytes:
@@ -129,7 +138,8 @@ def _read_text(path: Path, source: str, text_key: str) -> str:
         ValueError: the file is not text.
         OSError: it cannot be read.
     """
-    suffix = (Path(path.stem) if path.suffix in GZIP_SUFFIXES else path).suffix.lower()
+    unpacked = strip_gzip_suffix(path)
+    suffix = unpacked.suffix.lower()
     if suffix in TABLE_SUFFIXES:
         path.stat()  # a missing file has its own message
         raise ValueError(
@@ -137,10 +147,10 @@ def _read_text(path: Path, source: str, text_key: str) -> str:
             f" data.name={path.parent} data.field=COLUMN, or write the text to a .txt or .jsonl file"
         )
     content = path.read_bytes()
-    if path.suffix in GZIP_SUFFIXES or content.startswith(GZIP_SIGNATURE):
+    if unpacked != path or content.startswith(GZIP_SIGNATURE):
         content = unpack_gzip(content, source)
     text = decode_text(content, source)
-    if suffix in JSON_LINES_SUFFIXES:
+    if suffix in JSON_LINES_SUFFIXES or (suffix != ".txt" and JSON_OBJECT_START.match(text)):
         return "\n".join(_iterate_documents(text, source, text_key))
     return text
 
@@ -172,14 +182,17 @@ def decode_text(content: bytes, source: str) -> str:
 
 
 def _iterate_documents(text: str, source: str, text_key: str) -> Iterator[str]:
-    """Yield the text of each line of a .jsonl file."""
+    """Yield the text of each line of JSON lines."""
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
             document = parse_json(line)
         except ValueError:
-            raise ValueError(f"{source}, line {number} is not JSON: give one JSON object per line") from None
+            raise ValueError(
+                f"{source}, line {number} is not JSON: give one JSON object per line, or name the file"
+                " .txt to read it as it is"
+            ) from None
         if not isinstance(document, dict) or not isinstance(document.get(text_key), str):
             keys = ", ".join(map(str, document)) if isinstance(document, dict) else "none, it is no object"
             raise ValueError(

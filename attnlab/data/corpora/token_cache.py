@@ -16,7 +16,7 @@ from uuid import uuid4
 from attnlab.data.task import compute_fingerprint
 from attnlab.store.atomic_files import read_json, replace_atomically, write_json
 
-VERSION = 2  # raise it when the same files give another text or other metadata
+VERSION = 3  # raise it when the same files give another text or other metadata
 MIN_AGE_NS = 2 * 10**9  # minimum age at which another write has another timestamp
 
 

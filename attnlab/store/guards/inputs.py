@@ -14,7 +14,6 @@ from typing import Any
 from attnlab.errors import InvalidConfig
 from attnlab.store.atomic_files import describe_special_file
 from attnlab.store.fingerprint import flatten_config
-from attnlab.store.safe_paths import is_plain_name as is_plain_name  # code in run ids imports it from here
 from attnlab.store.safe_paths import require_run_name
 
 DATA_FILE_KEYS = ("path", "validation_path")  # of `data`: paths or patterns of files
@@ -34,7 +33,11 @@ def validate_inputs(config: Mapping[str, Any]) -> None:
     if isinstance(data, Mapping):
         for key in DATA_FILE_KEYS:
             if _reads_data_files(data, key) and Path(data[key]).is_dir():
-                raise InvalidConfig(f"data.{key}={data[key]} is a folder: give a regular file")
+                folder = data[key].rstrip("/")
+                raise InvalidConfig(
+                    f"data.{key}={data[key]} is a folder: give a regular file; the text files below it are"
+                    f" data=text data.{key}='{folder}/**/*', a data set is data=hub data.name={folder}"
+                )
     if parent := config.get("parent"):
         require_run_name("parent", str(parent))
 

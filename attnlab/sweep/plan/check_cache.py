@@ -23,6 +23,7 @@ import attnlab
 from attnlab.store import disk_cache, fingerprint
 from attnlab.store.file_names import VOCABULARY_FILE
 from attnlab.store.guards import inputs
+from attnlab.store.safe_paths import is_plain_name
 from attnlab.store.source_digests import hash_sources
 
 MAX_FILES = 2000  # files below the folders that a config names; with more of them nothing is cached
@@ -102,7 +103,7 @@ def _identify_named_files(config: Mapping[str, Any]) -> Iterator[tuple[str | int
     determine the parent's vocabulary.
     """
     parent = config.get("parent")
-    if isinstance(parent, str) and inputs.is_plain_name(parent):
+    if isinstance(parent, str) and is_plain_name(parent):
         folder = Path((config.get("paths") or {}).get("runs") or "runs", parent)
         yield from (identify_file(folder / name) for name in ("run.json", VOCABULARY_FILE))
     input_config = {key: value for key, value in config.items() if key != "paths"}  # paths are outputs
