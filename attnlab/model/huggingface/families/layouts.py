@@ -16,13 +16,8 @@ def _concatenate(tensors: "Sequence[Tensor]", axis: int = 0) -> "Tensor":
     return torch.cat(tuple(tensors), axis)
 
 
-def _get_mixer_config(config: Config) -> Config:
-    mixer: Config = config.get("mixer") or config["attention"]
-    return mixer
-
-
 def _get_heads_config(config: Config) -> Config:
-    heads: Config = _get_mixer_config(config)["heads"]
+    heads: Config = config["attention"]["heads"]
     return heads
 
 
@@ -114,7 +109,7 @@ def _reorder_first_rows_of_qk(rows: "Tensor", config: Config, shape: tuple[int, 
     heads = _get_heads_config(config)
     n_values = heads["n_kv_heads"]
     rows = rows.unflatten(0, (heads["n_heads"] + 2 * n_values, -1))
-    fraction = (_get_mixer_config(config).get("rotary") or {}).get("fraction", 1.0)
+    fraction = config["attention"].get("rotary", {}).get("fraction", 1.0)
     n_rotary = round(rows.shape[1] * fraction) // 2 * 2  # RoPE itself raises an error for an odd number
     qk, v = rows.tensor_split((-n_values,))
     rotary_rows, other_rows = qk.tensor_split((n_rotary,), dim=1)
