@@ -125,8 +125,8 @@ def save_hf_model(
         if not obstacles[model_type]:
             break
     else:
-        nearest = min(obstacles, key=lambda model_type: len(obstacles[model_type]))
-        features = ", ".join(obstacles[nearest][:3]) + (", ..." if len(obstacles[nearest]) > 3 else "")
+        nearest, reasons = min(obstacles.items(), key=lambda item: len(item[1]))
+        features = ", ".join(reasons[:3]) + (", ..." if len(reasons) > 3 else "")
         raise ValueError(
             f"no family can express this model; the nearest, {nearest}, does not support {features}"
         )

@@ -133,7 +133,7 @@ def _reorder_down_rows(rows: "Tensor", config: Config, shape: tuple[int, int]) -
     """Reorder the shared rotary key, and the queries unless they have their own latent."""
     heads = _get_heads_config(config)
     q, kv = rows.tensor_split((len(rows) - heads["rank"] - heads["rope_dim"],))
-    q = _reorder_query_rows(q, config, shape) if heads.get("q_rank") is None else q
+    q = _reorder_query_rows(q, config, shape) if "q_rank" not in heads else q
     return _concatenate((q, _reorder_rotary_rows(kv, 1, heads["rope_dim"], shape)))
 
 
