@@ -112,8 +112,8 @@ def build_model(config: Mapping[str, Any], vocab_size: int) -> Transformer:
     transformer: Transformer = instantiate_config(
         model, make_mixer=lambda layer: instantiate_config(mixers[layer % len(mixers)]), vocab_size=vocab_size
     )
-    precision = config["trainer"]["precision"] if "trainer" in config else None
-    return transformer.double() if WEIGHT_DTYPES.get(precision) == torch.float64 else transformer
+    is_float64 = "trainer" in config and WEIGHT_DTYPES.get(config["trainer"]["precision"]) == torch.float64
+    return transformer.double() if is_float64 else transformer
 
 
 def require_layer_per_patch(config: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Random configs: each converts with equal logits in `transformers`, or fails with the name of its key."""
 
 import copy
+import itertools
 import json
 import random
 import re
@@ -22,7 +23,11 @@ from test_families import (
 
 from attnlab.attention.contracts import Unsupported
 from attnlab.model.build import build_model
+from attnlab.model.huggingface.canonical_config import canonicalize_config
+from attnlab.model.huggingface.config_values import require_bool
 from attnlab.model.huggingface.conversion import load_hf_model, save_hf_model
+from attnlab.model.huggingface.families import FAMILIES
+from attnlab.model.huggingface.families.read_config import convert_config_to_ours
 from attnlab.testing.invariants.variant import randomize
 from attnlab.testing.invariants.variant_composition import AXES, list_options
 
@@ -151,3 +156,59 @@ def test_random_configs_convert_exactly_or_fail_with_their_key(family_configs, c
             assert not folder.exists()
             n_rejected += 1
     assert min(n_saved, n_rejected) > N_CONFIGS // 4
+
+
+N_PER_FAMILY = 60 if FULL else 1
+GPT2_SIZES = {"n_embd": 24, "n_layer": 2, "n_head": 6, "n_positions": 32}
+GELUS = ["gelu", "gelu_new"]
+DOMAINS = {  # values of their keys besides switches, most unusual first
+    "num_key_value_heads": [1, 2, 6], "num_kv_heads": [1, 2, 6], "sliding_window": [None, 5],
+    "head_dim": [None, 4, 10], "hidden_act": GELUS, "activation_function": GELUS, "activation": GELUS,
+    "hidden_activation": ["gelu", "silu", "gelu_new"], "layers": [], "alibi": [True, False],
+}  # fmt: skip
+FALCON_SWITCHES = {
+    "multi_query": [True, False], "new_decoder_architecture": [True, False],
+    "num_ln_in_parallel_attn": [None, 1, 2],
+}  # fmt: skip
+
+
+def iterate_describable_configs(kind):
+    """Yield distinct configs of ours that a family describes: the most unusual one, then random ones."""
+    keys = FAMILIES[kind].keys
+    axes = {key.theirs: [True, False] for key in keys if key.read is require_bool}
+    axes |= {key.theirs: DOMAINS[key.theirs] for key in keys if key.theirs in DOMAINS}
+    if axes.pop("layers", None) is not None:
+        axes |= {"use_sliding_window": [True, False], "sliding_window": [5, None]}
+    axes |= FALCON_SWITCHES if kind == "falcon" else {}
+    base = {"model_type": kind, **SIZES, **(CASES[kind] or [GPT2_SIZES])[0]}
+    first, *others = itertools.product(*axes.values())
+    seen = set()
+    for values in [first, *random.Random(kind).sample(others, len(others))]:
+        try:
+            config = convert_config_to_ours(FAMILIES[kind], base | dict(zip(axes, values, strict=True)), True)
+        except ValueError:
+            continue
+        config = json.loads(json.dumps(config))
+        canonical = json.dumps(canonicalize_config(config), sort_keys=True)
+        if canonical not in seen:
+            yield config
+        seen.add(canonical)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_model_that_a_family_describes_is_saved_with_equal_logits(kind, tmp_path):
+    """A family earlier in the table may be written instead, as Falcon for StarCoder2 with one KV head."""
+    n_saved = 0
+    for config in iterate_describable_configs(kind):
+        try:
+            model = randomize(build_model({"model": config}, VOCABULARY)).double().eval()
+        except ValueError:
+            continue  # not a valid model
+        folder = tmp_path / str(n_saved)
+        save_hf_model(folder, model, config)
+        with torch.no_grad():
+            assert_close_logits(load_hf_model(folder)[1](TOKENS), model(TOKENS))
+        n_saved += 1
+        if n_saved == N_PER_FAMILY:
+            break
+    assert n_saved

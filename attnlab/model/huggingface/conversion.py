@@ -78,12 +78,13 @@ def load_hf_model(
         ) as error:  # torch raises these for absurd sizes
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ValueError(f"{folder / 'config.json'}: {reason}") from error
-        _validate_tensors(shards, family, _convert_tensors_to_theirs(family, model, config))
+        canonical = canonicalize_config(config)
+        _validate_tensors(shards, family, _convert_tensors_to_theirs(family, model, canonical))
         state = {}
-        for ours, row, pieces in _iterate_tensor_rows(family, model, config):
+        for ours, row, pieces in _iterate_tensor_rows(family, model, canonical):
             tensors = [shards.get_tensor(name.removeprefix(family.prefix)) for name in pieces]
             joined = torch.cat(tensors)  # a copy: memory alignment in a file must not change a product
-            state[ours] = row.layout.read(joined, config).contiguous()
+            state[ours] = row.layout.read(joined, canonical).contiguous()
     if is_declared_tied and "head.weight" in state:
         config["tie"] = bool((state["head.weight"] == state["embedding.weight"]).all())
     dtype = dtype or reduce(torch.promote_types, {tensor.dtype for tensor in state.values()})
@@ -117,17 +118,21 @@ def save_hf_model(
         meta_model = build_model({"model": config}, vocab_size)
     if _collect_shapes(meta_model) != _collect_shapes(model):
         raise ValueError("the config does not describe this model: its tensors differ in name or shape")
-    obstacles = {model_type: _find_obstacles(family, config) for model_type, family in families.items()}
-    model_type = min(families, key=lambda model_type: len(obstacles[model_type]))
-    if obstacles[model_type]:
-        features = ", ".join(obstacles[model_type][:3]) + (", ..." if len(obstacles[model_type]) > 3 else "")
+    canonical = canonicalize_config(config)
+    obstacles: dict[str, list[str]] = {}
+    for model_type, family in families.items():
+        obstacles[model_type] = _find_obstacles(family, canonical, config)
+        if not obstacles[model_type]:
+            break
+    else:
+        nearest, reasons = min(obstacles.items(), key=lambda item: len(item[1]))
+        features = ", ".join(reasons[:3]) + (", ..." if len(reasons) > 3 else "")
         raise ValueError(
-            f"no family can express this model; the nearest, {model_type}, does not support {features}"
+            f"no family can express this model; the nearest, {nearest}, does not support {features}"
         )
-    family = families[model_type]
     folder.mkdir(parents=True, exist_ok=True)
     with replace_atomically(folder / WEIGHTS_FILE) as temporary:
-        save_file(_convert_tensors_to_theirs(family, model, config), temporary, metadata={"format": "pt"})
+        save_file(_convert_tensors_to_theirs(family, model, canonical), temporary, metadata={"format": "pt"})
     (folder / INDEX_FILE).unlink(missing_ok=True)
     theirs = {
         "model_type": model_type,
@@ -136,12 +141,11 @@ def save_hf_model(
         "vocab_size": vocab_size,
         **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
     }
-    write_json(folder / "config.json", theirs | _convert_config_to_theirs(family, config))
+    write_json(folder / "config.json", theirs | _convert_config_to_theirs(family, canonical))
 
 
-def _convert_config_to_theirs(family: Family, config: Config) -> Config:
-    plain = canonicalize_config(config)
-    values = {key: get_path(plain, key.ours[0]) for key in family.keys}
+def _convert_config_to_theirs(family: Family, canonical: Config) -> Config:
+    values = {key: get_path(canonical, key.ours[0]) for key in family.keys}
     theirs = {key: allowed[0] for key, allowed in family.fixed.items() if allowed[0] is not None}
     theirs |= {key.theirs: None if value is None else key.write(value) for key, value in values.items()}
     return _drop_nulls(family, family.denormalize(_nest_keys(theirs)))
@@ -162,19 +166,18 @@ def _nest_keys(theirs: Config) -> Config:
     return nested
 
 
-def _find_obstacles(family: Family, config: Config) -> list[str]:
-    """List the parts of our config that a round trip through theirs loses.
+def _find_obstacles(family: Family, original: Config, config: Config) -> list[str]:
+    """List the parts of our config, in canonical form `original`, that a round trip through theirs loses.
 
     A loss in all layers is listed by its key, other losses by the layer patch that causes them.
     """
-    original = canonicalize_config(config)
     try:
         restored = canonicalize_config(
-            convert_config_to_ours(family, _convert_config_to_theirs(family, config))
+            convert_config_to_ours(family, _convert_config_to_theirs(family, original))
         )
     except ValueError:  # too far from this family to read the result back
         restored = {"layers": []}
-    pairs: Any = zip_longest(original.pop("layers"), restored.pop("layers"), fillvalue={})
+    pairs: Any = zip_longest(original["layers"], restored["layers"], fillvalue={})
     by_layer = [diff_configs(*pair) for pair in pairs]
     base = flatten_leaves(original["attention"])
     common = {
@@ -183,7 +186,8 @@ def _find_obstacles(family: Family, config: Config) -> list[str]:
         if base.get(name, "absent") == pair[0] and all(layer.get(name) == pair for layer in by_layer)
     }
     other_parts = [
-        {name: part for name, part in side.items() if name != "attention"} for side in (original, restored)
+        {name: part for name, part in side.items() if name not in ("attention", "layers")}
+        for side in (original, restored)
     ]
     mixer = "mixer" if config.get("mixer") else "attention"
     differences = diff_configs(*other_parts) | {f"{mixer}.{name}": pair for name, pair in common.items()}

@@ -31,6 +31,10 @@ class ScalingFormat(NamedTuple):
     optional: Mapping[str, tuple[str | None, Any]] = {}
     fixed: Mapping[str, Any] = {}
 
+    def list_leaves(self) -> dict[str, str]:
+        """Map each key to our leaf, without keys that have none."""
+        return self.required | {name: leaf for name, (leaf, _) in self.optional.items() if leaf}
+
 
 _SCALINGS = {
     "linear": ScalingFormat("attnlab.attention.rotary_scaling.Interpolation", {"factor": "factor"}),
@@ -126,9 +130,9 @@ def normalize_rotation(
 
 def read_scaling(theirs: Config) -> Config:
     """Convert a complete table of theirs to our scaling config."""
-    target, required, optional, fixed = _SCALINGS[theirs["rope_type"]]
-    leaves = required | {name: leaf for name, (leaf, _) in optional.items() if leaf}
-    ours = {"_target_": target, **fixed} | {leaf: theirs[name] for name, leaf in leaves.items()}
+    format = _SCALINGS[theirs["rope_type"]]
+    leaves = {leaf: theirs[name] for name, leaf in format.list_leaves().items()}
+    ours = {"_target_": format.target, **format.fixed, **leaves}
     numerator = theirs.get("mscale")
     denominator = theirs.get("mscale_all_dim")
     if numerator and denominator and ours["magnitude"] is None:
@@ -140,10 +144,9 @@ def read_scaling(theirs: Config) -> Config:
 
 def write_scaling(ours: Config) -> Config | None:
     """Convert our scaling config to their table; None if they have no such scaling."""
-    for kind, (target, required, optional, _) in _SCALINGS.items():
-        if ours["_target_"] == target:
-            leaves = required | {name: leaf for name, (leaf, _) in optional.items() if leaf}
-            table = {name: ours.get(leaf) for name, leaf in leaves.items()}
+    for kind, format in _SCALINGS.items():
+        if ours["_target_"] == format.target:
+            table = {name: ours.get(leaf) for name, leaf in format.list_leaves().items()}
             return {"rope_type": kind} | {name: value for name, value in table.items() if value is not None}
     return None
 

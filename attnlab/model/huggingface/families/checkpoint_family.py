@@ -41,7 +41,7 @@ class ConfigKey(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Conversion of a tensor's layout, (tensor, our model config) -> tensor, from theirs and back.
+    """Conversion of a tensor's layout, (tensor, our canonical config) -> tensor, from theirs and back.
 
     If several of theirs make up one of ours, the functions apply to their concatenation.
     """
@@ -58,7 +58,7 @@ class TensorRow(NamedTuple):
 
     `theirs` maps a name to the slices of our fused projection that it holds; no slices mean all of it, or
     equal parts. `{n}` is the layer, `*` stands for weight and bias, and `{e}` for each expert in turn. Rows
-    are skipped if the model lacks the tensor or if `applies_to` is false for our config.
+    are skipped if the model lacks the tensor or if `applies_to` is false for our canonical config.
     """
 
     ours: str

@@ -104,13 +104,8 @@ QKV_PARTS = ("q", "k", "v")
 LLAMA_LAYER = "model.layers.{n}."
 FUSED_GATE_ROW = TensorRow(LAYER_PREFIX + "ffn.up.*", {LLAMA_LAYER + "mlp.gate_up_proj.*": ("gate", "up")})
 PLAIN_FFN_ROW = TensorRow(LAYER_PREFIX + "ffn.up.*", {LLAMA_LAYER + "mlp.up_proj.*": ()})
-PAIRED_ROPE_ROW = TensorRow(  # RoPE rotates neighboring features
-    HEADS_PREFIX + "qkv.*",
-    {f"{LLAMA_LAYER}self_attn.{p}_proj.*": (p,) for p in QKV_PARTS},
-    layouts.ROTARY_PAIRS,
-)
-
-
+QKV_ROW = TensorRow(HEADS_PREFIX + "qkv.*", {f"{LLAMA_LAYER}self_attn.{p}_proj.*": (p,) for p in QKV_PARTS})
+PAIRED_ROPE_ROW = QKV_ROW._replace(layout=layouts.ROTARY_PAIRS)  # RoPE rotates neighboring features
 LLAMA_KV_HEADS_KEY = ConfigKey(
     "num_key_value_heads", ("attention.heads.n_kv_heads",), itemgetter("num_attention_heads")
 )
@@ -192,7 +187,7 @@ LLAMA = Family(
     rows=(
         TensorRow("embedding.weight", {"model.embed_tokens.weight": ()}),
         TensorRow(LAYER_PREFIX + "mixer_norm.*", {LLAMA_LAYER + "input_layernorm.*": ()}),
-        TensorRow(HEADS_PREFIX + "qkv.*", {f"{LLAMA_LAYER}self_attn.{p}_proj.*": (p,) for p in QKV_PARTS}),
+        QKV_ROW,
         TensorRow(HEADS_PREFIX + "out.*", {LLAMA_LAYER + "self_attn.o_proj.*": ()}),
         TensorRow(LAYER_PREFIX + "ffn_norm.*", {LLAMA_LAYER + "post_attention_layernorm.*": ()}),
         TensorRow(LAYER_PREFIX + "ffn.up.*", {f"{LLAMA_LAYER}mlp.{p}_proj.*": (p,) for p in ("gate", "up")}),
@@ -565,23 +560,14 @@ GPT_OSS = LLAMA.derive(  # sinks, windows in every second layer, mixture of expe
     rows=[
         TensorRow(LAYER_PREFIX + "mixer.epilogue.logit", {LLAMA_LAYER + "self_attn.sinks": ()}),
         TensorRow(LAYER_PREFIX + "ffn.router.*", {LLAMA_LAYER + "mlp.router.*": ()}),
-        TensorRow(
-            LAYER_PREFIX + "ffn.up.weight", {LLAMA_LAYER + "mlp.experts.gate_up_proj": ()}, layouts.EXPERTS_UP
-        ),
-        TensorRow(
-            LAYER_PREFIX + "ffn.up.bias",
-            {LLAMA_LAYER + "mlp.experts.gate_up_proj_bias": ()},
-            layouts.EXPERTS_UP,
-        ),
-        TensorRow(
-            LAYER_PREFIX + "ffn.down.weight",
-            {LLAMA_LAYER + "mlp.experts.down_proj": ()},
-            layouts.EXPERTS_DOWN,
-        ),
-        TensorRow(
-            LAYER_PREFIX + "ffn.down.bias",
-            {LLAMA_LAYER + "mlp.experts.down_proj_bias": ()},
-            layouts.EXPERTS_DOWN,
+        *(
+            TensorRow(f"{LAYER_PREFIX}ffn.{ours}", {f"{LLAMA_LAYER}mlp.experts.{theirs}": ()}, layout)
+            for ours, theirs, layout in (
+                ("up.weight", "gate_up_proj", layouts.EXPERTS_UP),
+                ("up.bias", "gate_up_proj_bias", layouts.EXPERTS_UP),
+                ("down.weight", "down_proj", layouts.EXPERTS_DOWN),
+                ("down.bias", "down_proj_bias", layouts.EXPERTS_DOWN),
+            )
         ),
     ],
     drop=["mlp_bias", LAYER_PREFIX + "ffn.up.*", LAYER_PREFIX + "ffn.down.*"],
@@ -643,10 +629,6 @@ QWEN3_MOE = QWEN3.derive(  # mixture of experts; one window for all layers
 )
 
 
-def _has_q_rank(config: Config) -> bool:
-    return config["attention"]["heads"].get("q_rank") is not None
-
-
 _KV_DOWN = {LLAMA_LAYER + "self_attn.kv_a_proj_with_mqa.*": ("latent", "k_rope")}
 DEEPSEEK_V3 = LLAMA.derive(  # latent heads, dense layers
     "DeepseekV3ForCausalLM",
@@ -667,13 +649,12 @@ DEEPSEEK_V3 = LLAMA.derive(  # latent heads, dense layers
             HEADS_PREFIX + "down.*",
             {LLAMA_LAYER + "self_attn.q_a_proj.*": ("q",), **_KV_DOWN},
             layouts.LATENT_DOWN,
-            _has_q_rank,
+            lambda config: "q_rank" in config["attention"]["heads"],
         ),
         TensorRow(
             HEADS_PREFIX + "down.*",
             {LLAMA_LAYER + "self_attn.q_proj.*": ("q",), **_KV_DOWN},
             layouts.LATENT_DOWN,
-            lambda config: not _has_q_rank(config),
         ),
         TensorRow(HEADS_PREFIX + "q_norm.weight", {LLAMA_LAYER + "self_attn.q_a_layernorm.weight": ()}),
         TensorRow(
@@ -713,11 +694,7 @@ DIFFLLAMA = LLAMA.derive(  # differential heads
     },
     keys=[ConfigKey("rms_norm_eps", EPS_PATHS, 1e-5), LAYERS_KEY],
     rows=[
-        TensorRow(
-            HEADS_PREFIX + "qkv.*",
-            {f"{LLAMA_LAYER}self_attn.{p}_proj.*": (p,) for p in QKV_PARTS},
-            layouts.WIDE_VALUES,
-        ),
+        QKV_ROW._replace(layout=layouts.WIDE_VALUES),
         TensorRow(
             HEADS_PREFIX + "lambdas",
             {f"{LLAMA_LAYER}self_attn.lambda_{p}": () for p in ("q1", "k1", "q2", "k2")},
@@ -927,11 +904,7 @@ MPT = Family(  # ALiBi
 
 
 def _has_two_norms(config: Config) -> bool:
-    return bool(config["block"]["parallel"] and not config["block"].get("shared_norm"))
-
-
-def _has_usual_norms(config: Config) -> bool:
-    return not _has_two_norms(config)
+    return bool(config["block"]["parallel"] and not config["block"]["shared_norm"])
 
 
 _FALCON_LAYER = "transformer.h.{n}."

@@ -16,13 +16,8 @@ def _concatenate(tensors: "Sequence[Tensor]", axis: int = 0) -> "Tensor":
     return torch.cat(tuple(tensors), axis)
 
 
-def _get_mixer_config(config: Config) -> Config:
-    mixer: Config = config.get("mixer") or config["attention"]
-    return mixer
-
-
 def _get_heads_config(config: Config) -> Config:
-    heads: Config = _get_mixer_config(config)["heads"]
+    heads: Config = config["attention"]["heads"]
     return heads
 
 
@@ -114,7 +109,7 @@ def _reorder_first_rows_of_qk(rows: "Tensor", config: Config, shape: tuple[int, 
     heads = _get_heads_config(config)
     n_values = heads["n_kv_heads"]
     rows = rows.unflatten(0, (heads["n_heads"] + 2 * n_values, -1))
-    fraction = (_get_mixer_config(config).get("rotary") or {}).get("fraction", 1.0)
+    fraction = config["attention"].get("rotary", {}).get("fraction", 1.0)
     n_rotary = round(rows.shape[1] * fraction) // 2 * 2  # RoPE itself raises an error for an odd number
     qk, v = rows.tensor_split((-n_values,))
     rotary_rows, other_rows = qk.tensor_split((n_rotary,), dim=1)
@@ -138,7 +133,7 @@ def _reorder_down_rows(rows: "Tensor", config: Config, shape: tuple[int, int]) -
     """Reorder the shared rotary key, and the queries unless they have their own latent."""
     heads = _get_heads_config(config)
     q, kv = rows.tensor_split((len(rows) - heads["rank"] - heads["rope_dim"],))
-    q = _reorder_query_rows(q, config, shape) if heads.get("q_rank") is None else q
+    q = _reorder_query_rows(q, config, shape) if "q_rank" not in heads else q
     return _concatenate((q, _reorder_rotary_rows(kv, 1, heads["rope_dim"], shape)))
 
 
