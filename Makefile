@@ -39,7 +39,7 @@ lint: .venv/dev  ## check style, wording, spelling, the direction of imports, an
 	$(BIN)/python .ci/wording
 	git ls-files -z | xargs -0 $(BIN)/codespell
 	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/mypy attnlab hydra_plugins
+	$(BIN)/mypy attnlab benchmarks hydra_plugins
 
 docs: .venv/docs  ## build the site in build/docs/site and check its links
 	$(BIN)/python .ci/site

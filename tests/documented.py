@@ -52,7 +52,7 @@ REQUIREMENTS = {
     "ladder": "half an hour on two cores for all arms; a ladder of named arms is run",
 }
 # Commands that are only parsed, since other tests run them at their smallest setting.
-PARSED_ONLY = {"bench": "minutes; tests/cli/test_bench.py measures every subject with size=debug"}
+PARSED_ONLY = {"bench": "minutes; tests/test_bench.py measures every subject with size=debug"}
 BUCKET = "s3://"  # a word of commands that are only parsed, too: tests/sweep/test_work_bucket.py has one
 SEED = 400  # the first one of gqa_vs_mha
 ONE_SEED = {"seed": SEED, "tune": "null", "measure.timing": "false"}  # settings of an experiment

@@ -18,7 +18,9 @@ from importlinter.cli import lint_imports
 ROOT = Path(__file__).parent.parent
 DOTTED_NAME = re.compile(r"\b(?:attnlab|hydra_plugins)(?:\.[A-Za-z_]\w*)+\b")
 YAMLS = sorted(path for folder in ("conf", "sweeps") for path in (ROOT / folder).rglob("*.yaml"))
-SOURCES = sorted(path for folder in ("attnlab", "hydra_plugins") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(
+    path for folder in ("attnlab", "benchmarks", "hydra_plugins") for path in (ROOT / folder).rglob("*.py")
+)
 
 
 def test_imports_point_down(capsys, monkeypatch):

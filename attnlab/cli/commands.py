@@ -323,7 +323,7 @@ VERBS = {
         accepts_overrides=True,
     ),
     "bench": Verb(
-        "attnlab.cli.bench.bench_command:main",
+        "attnlab.cli.verbs.bench:main",
         f"benchmark {', '.join(BENCH_SUBJECTS[:-1])} or {BENCH_SUBJECTS[-1]}",
         "NAME [KEY=VALUE ...] [--config-dir DIR] [--json]",
         ("decode", "start experiment=gqa_vs_mha rounds=5 --json"),
@@ -336,10 +336,10 @@ VERBS = {
                 "rounds", "measurements of each row (default depends on NAME)", parse_positive
             ),
         ),
-        details="Other words are overrides of the measured config; `bench start` takes experiment=NAME and "
-        "overrides of its\ncommand. size=debug selects the smallest setting of every NAME: a tiny model, few "
-        "lengths and steps. If a\nmeasurement fails (exit status 1), on SIGTERM (143) and on Ctrl-C (130), "
-        "the command prints the rows\nmeasured before.",
+        details="Only in a clone. Other words are overrides of the measured config; `bench start` takes "
+        "experiment=NAME and\noverrides of its command. size=debug selects the smallest setting of every NAME: a "
+        "tiny model, few lengths\nand steps. If a measurement fails (exit status 1), on SIGTERM (143) and on Ctrl-C (130), "
+        "the\ncommand prints the rows measured before.",
         accepts_overrides=True,
     ),
     "corpus": Verb(

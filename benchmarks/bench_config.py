@@ -5,16 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf, open_dict
 
-from attnlab.cli.bench import BenchResult
-from attnlab.config import CONF, register_resolvers
+from attnlab.cli.run_config import compose_run_config
 from attnlab.measure.roofline import Roofline, measure_roofline
 from attnlab.model.build import get_device_kind, select_device
-from attnlab.store import config_groups
-from attnlab.sweep.plan.config_files import list_config_folders
-from attnlab.testing.invariants.variant_composition import reject_hidden_options, validate_choices
+from benchmarks import BenchResult
 
 SHAPE_KEYS = ("model.dim", "model.n_layers", "model.n_heads", "model.ffn_width", "data.length")
 
@@ -37,25 +32,6 @@ def compose_local_config(
 def is_debug(config: Mapping[str, Any]) -> bool:
     """Whether the smallest setting is selected: few lengths, few steps."""
     return bool(config["size"] == "debug")
-
-
-def compose_run_config(overrides: Sequence[str]) -> dict[str, Any]:
-    """Compose and resolve the config of a run with these overrides.
-
-    Raises:
-        InvalidConfig: A group has several options, or a selected option is also in a folder of the user.
-    """
-    register_resolvers()
-    validate_choices(overrides)
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        composed = compose("config", overrides=list(overrides), return_hydra_config=True)
-    runtime = composed.hydra.runtime
-    reject_hidden_options(runtime.choices, list_config_folders(runtime.config_sources))
-    with open_dict(composed):
-        del composed["hydra"]
-    config: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-    config_groups.validate_groups(config)
-    return config
 
 
 def describe_conditions(config: Mapping[str, Any]) -> dict[str, Any]:

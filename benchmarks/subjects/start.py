@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
-from attnlab.cli.bench import BenchResult
-from attnlab.cli.bench.bench_rows import build_rows
-from attnlab.cli.bench.command_process import run_command
 from attnlab.cli.commands import VERBS
 from attnlab.errors import InvalidConfig
+from benchmarks import BenchResult
+from benchmarks.bench_rows import build_rows
+from benchmarks.command_process import run_command
 
 DEFAULT_EXPERIMENT = "gqa_vs_mha"
 ROUNDS = 10

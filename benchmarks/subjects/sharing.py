@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnlab.cli.bench import BenchResult, BenchRow
-from attnlab.cli.bench.bench_config import compose_local_config, describe_conditions
-from attnlab.cli.bench.command_process import EXIT_INVALID, run_command
 from attnlab.errors import InvalidConfig
 from attnlab.model.build import select_device
+from benchmarks import BenchResult, BenchRow
+from benchmarks.bench_config import compose_local_config, describe_conditions
+from benchmarks.command_process import EXIT_INVALID, run_command
 
 OVERRIDES = ["size=S", "logger=none"]
 ROUNDS = 4

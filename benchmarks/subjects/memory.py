@@ -10,19 +10,19 @@ import torch
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.layer import Attention
-from attnlab.cli.bench import BenchResult, BenchRow
-from attnlab.cli.bench.bench_config import (
-    compose_local_config,
-    compose_run_config,
-    describe_conditions,
-    is_debug,
-)
-from attnlab.cli.bench.bench_rows import build_counted_row
-from attnlab.cli.bench.workloads import try_workload
+from attnlab.cli.run_config import compose_run_config
 from attnlab.measure.generation_costs import count_saved_bytes_by_length, count_step_bytes
 from attnlab.measure.resources import count_live_cache_bytes
 from attnlab.model.build import build_model, instantiate_config, list_mixer_configs
 from attnlab.testing.invariants.variant_composition import list_options
+from benchmarks import BenchResult, BenchRow
+from benchmarks.bench_config import (
+    compose_local_config,
+    describe_conditions,
+    is_debug,
+)
+from benchmarks.bench_rows import build_counted_row
+from benchmarks.workloads import try_workload
 
 OVERRIDES = ["model.dim=256", "model.n_layers=4", "model.n_heads=8", "data.length=64", "logger=none"]
 ROUNDS = 1

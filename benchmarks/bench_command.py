@@ -19,12 +19,12 @@ from pathlib import Path
 from types import FrameType
 
 from attnlab.cli import exit_handling
-from attnlab.cli.bench import BenchResult
-from attnlab.cli.bench.bench_table import format_bench
 from attnlab.cli.commands import BENCH_SUBJECTS
 from attnlab.cli.kv_args import split_words
 from attnlab.cli.own_options import list_search_path
 from attnlab.errors import InvalidConfig, describe_disk_full, escape_unprintable, format_suggestions
+from benchmarks import BenchResult
+from benchmarks.bench_table import format_bench
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -45,7 +45,7 @@ def main(options: argparse.Namespace) -> int:
     with exit_handling.exit_on_interrupt():
         from attnlab.sweep.plan.overrides import parse_overrides, reject_duplicate_keys
 
-        subject = importlib.import_module(f"attnlab.cli.bench.subjects.{names[0]}")
+        subject = importlib.import_module(f"benchmarks.subjects.{names[0]}")
     reject_duplicate_keys(parse_overrides(overrides), can_sweep=False)
     overrides = [*list_search_path(options.config_dir), *overrides]
     setup = subject.prepare(overrides, options.key_values.get("threads"))

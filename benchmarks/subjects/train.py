@@ -21,16 +21,6 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.profilers import SimpleProfiler
 
-from attnlab.cli.bench import BenchResult, BenchRow
-from attnlab.cli.bench.bench_config import (
-    compose_local_config,
-    compose_run_config,
-    is_debug,
-    measure_limits,
-)
-from attnlab.cli.bench.bench_rows import build_rows
-from attnlab.cli.bench.nanogpt import NanoGpt
-from attnlab.cli.bench.workloads import sample_supported
 from attnlab.measure.resources import count_flops_per_token
 from attnlab.measure.roofline import Roofline, measure_roofline
 from attnlab.measure.step_timing import is_bf16, synchronize_device
@@ -43,6 +33,16 @@ from attnlab.sweep.plan.fork_server import Context, make_warm_context
 from attnlab.training import callbacks, checkpoints, run, trainer_settings
 from attnlab.training.language_model import LanguageModel
 from attnlab.training.loggers import logger_notes
+from benchmarks import BenchResult, BenchRow
+from benchmarks.bench_config import (
+    compose_local_config,
+    compose_run_config,
+    is_debug,
+    measure_limits,
+)
+from benchmarks.bench_rows import build_rows
+from benchmarks.nanogpt import NanoGpt
+from benchmarks.workloads import sample_supported
 
 OVERRIDES = [
     "model.n_layers=4", "model.dim=128", "model.n_heads=4", "data.length=64", "data.batch_size=12",

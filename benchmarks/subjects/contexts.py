@@ -14,16 +14,16 @@ from typing import Any
 import torch
 
 from attnlab.attention.cache import StaticCache
-from attnlab.cli.bench import BenchResult
-from attnlab.cli.bench.bench_config import compose_local_config, is_debug, measure_limits
-from attnlab.cli.bench.bench_rows import build_rows
-from attnlab.cli.bench.subjects.decode import VOCAB_SIZE, build_transformers_llama
-from attnlab.cli.bench.workloads import sample_supported, time_steps_ms
 from attnlab.measure.generation_costs import count_step_bytes, predict_generation_cost
 from attnlab.measure.step_timing import is_bf16
 from attnlab.model.build import build_model, select_device
 from attnlab.model.generation import Decoder
 from attnlab.model.transformer import Transformer
+from benchmarks import BenchResult
+from benchmarks.bench_config import compose_local_config, is_debug, measure_limits
+from benchmarks.bench_rows import build_rows
+from benchmarks.subjects.decode import VOCAB_SIZE, build_transformers_llama
+from benchmarks.workloads import sample_supported, time_steps_ms
 
 OVERRIDES = [
     "model=llama", "model.dim=256", "model.n_layers=4", "model.n_heads=8", "model.ffn_width=688",

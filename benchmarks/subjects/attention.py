@@ -11,12 +11,12 @@ from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.flex import Flex
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.masks.causal import causal
-from attnlab.cli.bench import BenchResult
-from attnlab.cli.bench.bench_config import compose_local_config, is_debug, measure_limits
-from attnlab.cli.bench.bench_rows import build_rows
-from attnlab.cli.bench.workloads import sample_supported
 from attnlab.measure.step_timing import make_timer
 from attnlab.model.build import select_device
+from benchmarks import BenchResult
+from benchmarks.bench_config import compose_local_config, is_debug, measure_limits
+from benchmarks.bench_rows import build_rows
+from benchmarks.workloads import sample_supported
 
 OVERRIDES = ["model.dim=256", "model.n_heads=8", "data.length=64", "data.batch_size=1", "logger=none"]
 ROUNDS = 3

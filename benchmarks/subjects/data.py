@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnlab.cli.bench import BenchResult
-from attnlab.cli.bench.bench_config import compose_local_config, describe_conditions, is_debug
-from attnlab.cli.bench.bench_rows import build_rows
 from attnlab.data.data_module import StepLoader
 from attnlab.data.task import Batch, make_generator
 from attnlab.data.text import TextTask
 from attnlab.model.build import instantiate_config
+from benchmarks import BenchResult
+from benchmarks.bench_config import compose_local_config, describe_conditions, is_debug
+from benchmarks.bench_rows import build_rows
 
 OVERRIDES = ["data=code", "data/tokenizer=byte", "logger=none"]
 ROUNDS = 5

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attnlab.cli.bench import BenchRow
 from attnlab.stats import estimate_median, estimate_ratio_of_medians
+from benchmarks import BenchRow
 
 
 def build_rows(

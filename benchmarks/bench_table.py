@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from attnlab.cli.bench import BenchResult
 from attnlab.sweep.status.adaptive_table import AdaptiveTable
+from benchmarks import BenchResult
 
 MAX_WIDTH = 130
 HEADINGS = ("", "median", "95% interval", "roofline", "ratio", "ratio interval", "details")

@@ -13,18 +13,19 @@ import pytest
 import torch
 from processes import is_alive, list_children, wait_until
 
+import attnlab
 from attnlab.attention.contracts import Unsupported
 from attnlab.cli import main as entry
-from attnlab.cli.bench import BenchResult
-from attnlab.cli.bench.bench_config import compose_run_config
-from attnlab.cli.bench.bench_rows import build_rows
-from attnlab.cli.bench.bench_table import format_bench
-from attnlab.cli.bench.nanogpt import NanoGpt
-from attnlab.cli.bench.subjects import contexts, data, decode, memory, sharing, start, train
-from attnlab.cli.bench.workloads import sample_supported, try_workload
 from attnlab.cli.commands import BENCH_SUBJECTS, VERBS
+from attnlab.cli.run_config import compose_run_config
 from attnlab.measure.roofline import Roofline
 from attnlab.model.build import build_model
+from benchmarks import BenchResult
+from benchmarks.bench_rows import build_rows
+from benchmarks.bench_table import format_bench
+from benchmarks.nanogpt import NanoGpt
+from benchmarks.subjects import contexts, data, decode, memory, sharing, start, train
+from benchmarks.workloads import sample_supported, try_workload
 
 
 def ignore_log(line):
@@ -164,6 +165,14 @@ def test_invalid_arguments_are_one_line_with_exit_2(capfd, line, message):
     errors = capfd.readouterr().err
     assert message in errors
     assert errors.count("\n") == 1
+
+
+def test_package_without_the_clone_names_the_clone(monkeypatch, tmp_path, capfd):
+    monkeypatch.setattr(attnlab, "__file__", str(tmp_path / "attnlab" / "__init__.py"))
+    (tmp_path / "benchmarks").mkdir()  # of another project
+    assert entry.main(["bench", "memory"]) == 2
+    message = "bench: the installed package has no benchmarks: run the command in a clone of attnlab"
+    assert capfd.readouterr().err == f"attnlab: {message}\n"
 
 
 def test_training_steps_alternate_with_nanogpts(monkeypatch):
