@@ -338,8 +338,8 @@ VERBS = {
         ),
         details="Only in a clone. Other words are overrides of the measured config; `bench start` takes "
         "experiment=NAME and\noverrides of its command. size=debug selects the smallest setting of every "
-        "NAME: a tiny model, few lengths\nand steps. If a measurement fails (exit status 1), on SIGTERM (143) "
-        "and on Ctrl-C (130), the command\nprints the rows measured before.",
+        "NAME: a tiny model, few lengths\nand steps. If a measurement fails (exit status 1), on SIGTERM "
+        "(143) and on Ctrl-C (130), the command\nprints the rows measured before.",
         accepts_overrides=True,
     ),
     "corpus": Verb(
