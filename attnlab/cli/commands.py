@@ -222,7 +222,7 @@ VERBS = {
     ),
     "report": Verb(
         "attnlab.cli.verbs.report:main",
-        "render a report, or a folder of reports with index and ledger; --diff A B compares two",
+        "render a report, or a folder of reports with an index of claims; --diff A B compares two",
         "FOLDER | --diff A B | --now OVERRIDE ... [--config-dir DIR] [--json]",
         ("reports/gqa_vs_mha", "--diff reports/A reports/B"),
         flags.add_report_flags,

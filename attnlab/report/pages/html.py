@@ -52,7 +52,6 @@ from attnlab.report.tables import (
     source_links,
     wording,
 )
-from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.head_maps import HeadPicks, MapEntry, MapSelection
 
 TEMPLATE_FOLDER = Path(__file__).parents[1] / "templates"
@@ -196,9 +195,7 @@ def render_html(
     report: Report,
     rendered: RenderedCharts | None = None,
     map_archive: MapArchive | None = None,
-    conflicts: Sequence[Conflict] = (),
     bibliography: str = "",
-    notices: Sequence[str] = (),
 ) -> str:
     """The page of a report.
 
@@ -206,9 +203,7 @@ def render_html(
         rendered: the rendered figures of the page; None renders them here.
         map_archive: the attention maps of its runs, as `read_archive` returns them. Without them the page
             shows the command that makes them in place of the explorer.
-        conflicts: reports of the same folder that differ in their results.
         bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
-        notices: sentences for the top of the page.
     """
     answer = build_answer(report)
     return _render_template(
@@ -218,9 +213,7 @@ def render_html(
         rendered,
         head_maps.select_maps(report, map_archive or {}),
         answer=answer,
-        conflicts=conflicts,
         bibliography=bibliography,
-        notices=notices,
         headline=headline.build_headline(report),
         short_training=describe_short_training(report),
         corpora_first=has_corpora_first(report),

@@ -1,10 +1,7 @@
 """report.json to Markdown for a pull request: verdict, budget, effects, failures, without pictures."""
 
-import os
 from collections.abc import Sequence
-from dataclasses import astuple
 from typing import Any
-from urllib.parse import quote
 
 from attnlab.report.answer import (
     build_answer,
@@ -33,7 +30,6 @@ from attnlab.report.tables.claim_group_tables import (
     name_group,
 )
 from attnlab.report.tables.claim_sources import Citation, build_citations
-from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.picked_rates import (
     average_trials,
@@ -97,14 +93,12 @@ def format_table(header: list[str], rows: list[list[str]]) -> list[str]:
 def render_markdown(
     report: Report,
     notices: Sequence[str] = (),
-    conflicts: Sequence[Conflict] = (),
     bibliography: str = "",
 ) -> str:
     """The short report; report.html beside it has the rest.
 
     Args:
         notices: sentences for the top of the page, such as messages about missing pictures.
-        conflicts: reports of the same folder that differ in their results.
         bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
     """
     experiment = report.experiment
@@ -132,7 +126,6 @@ def render_markdown(
     lines += [*_format_grid(report.grid), "## Arms", ""] if report.grid else []
     lines += [escape_cell(answer.sentence), ""]
     lines += [f"**{sentence}**", ""] if (sentence := describe_short_training(report)) else []
-    lines += [line for conflict in conflicts for line in _format_conflict(conflict)]
     corpus_arms = _format_corpus_arms(report, answer.label)
     lines += corpus_arms if has_corpora_first(report) else []
     lines += [note, ""] if (note := explain_wide_intervals(report)) else []
@@ -213,17 +206,6 @@ def _format_grid_cell(view: grid_layout.CellView) -> str:
     value = f"**{view.value}** (best)" if view.is_best else view.value
     footnote = f"note {view.footnote}" if view.footnote else ""
     return ", ".join([value, *(escape_cell(text) for text in (view.state, view.detail, footnote) if text)])
-
-
-def _format_conflict(conflict: Conflict) -> list[str]:
-    """The sentence about a report that differs, and its results and settings beside those of this one."""
-    folder = escape_cell(conflict.folder)
-    rows = [[escape_cell(cell) for cell in astuple(row)] for row in conflict.results + conflict.settings]
-    return [
-        f"[{folder}](../{quote(os.fsencode(conflict.folder))}/report.md) {escape_cell(conflict.summarize())}",
-        "",
-        *format_table(["difference", "here", folder], rows),
-    ]
 
 
 def _format_versions(provenance: Reproduce) -> str:

@@ -1,8 +1,7 @@
-"""The ledger: a row per claim over a folder of reports, with its source, as Markdown and as a filterable
-page.
+"""The ledger of the reference reports: a row per claim, with its source, as Markdown and a page with filters.
 
-It is a pure function of the report.json files and the experiment files. Surprising: the wording, source and
-reason of a claim come from the current experiment file (`tables/claim_sources.py`), so that they can be
+`make ledger` writes both, a pure function of report.json and experiment files. Surprising: wording, source
+and reason of a claim come from the current experiment file (`tables/claim_sources.py`), so that they can be
 corrected without new training.
 """
 
@@ -11,35 +10,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
-from attnlab.report.ledger_goals import GOALS_NOTE, GoalOption
-from attnlab.report.ledger_rows import (
-    Ledger,
-    LedgerReport,
-    LedgerRow,
-    format_totals,
-    format_verdict_counts,
-    load_ledger,
-)
+from jinja2 import ChoiceLoader, FileSystemLoader
+from ledger_goals import GOALS_NOTE, GoalOption
+from ledger_rows import Ledger, LedgerReport, LedgerRow, format_totals, format_verdict_counts, load_ledger
+from outdated import OUTDATED_PAGE
+
 from attnlab.report.number_format import format_percent
-from attnlab.report.outdated import OUTDATED_PAGE
 from attnlab.report.pages.html import build_environment, load_asset
-from attnlab.report.pages.report_files import write_atomically, write_index
-from attnlab.report.replications import ladder_page
 from attnlab.report.tables.source_links import find_bibliography, render_source_markdown
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
 
-REPORT_COMMAND = "python -m attnlab report"  # the command that generates both pages
-GENERATED_MARKERS = (
-    "generates this page from the reports beside it",
-    "makes it from the reports beside it",  # of earlier versions
-    f'name="generator" content="{REPORT_COMMAND}',
-)  # phrases that only generated pages have
+SITE = Path(__file__).resolve().parent
+REFERENCES = SITE.parents[1] / "reports" / "reference"
 HEADER = """# Ledger
 
 The options for each goal, and every tested claim with the finding of its source and the result here.
-`{mark} {folder}` generates this page from the reports beside it,
-with a page for each report; ledger.html has the same tables with filters. The verdicts are explained in the
+`make ledger` generates this page and ledger.html, which has the same tables with filters, from the reports
+beside it. The verdicts are explained in the
 README and in docs/reports.md of the project. Papers are cited by author, year and arXiv id, other documents
 by title.
 
@@ -96,32 +83,18 @@ the rate uncertain: a rule fails if its lower bound, over bootstrap samples of t
 
 
 def write_ledger(folder: Path) -> list[Path]:
-    """Write README.md and ledger.html next to the reports, and their index.
+    """Write README.md and ledger.html next to the reports.
 
     Raises:
-        ValueError: there is no report, one cannot be read, or a foreign page is in the place of one of these.
+        ValueError: there is no report, or one cannot be read.
     """
-    ladders = [load_ladder(source.parent) for source in sorted(folder.glob(f"*/{LADDER_FILE}"))]
-    ledger = load_ledger(
-        folder, ladder_page.summarize_scaling_verdicts(ladders), ladder_page.format_decision_accuracy(ladders)
-    )
+    ledger = load_ledger(folder)
     pages = {
         folder / "README.md": render_ledger_markdown(ledger, folder),
         folder / "ledger.html": render_ledger_html(ledger, folder),
     }
-    for path in pages:
-        start = (
-            " ".join(path.read_text("utf-8", errors="replace")[:900].split())
-            if path.exists()
-            else GENERATED_MARKERS[0]
-        )
-        if not any(text in start for text in GENERATED_MARKERS):
-            raise ValueError(
-                f"{path}: not a ledger page of attnlab, and the ledger would overwrite it: move it away"
-            )
     for path, content in pages.items():
-        write_atomically(path, content.encode(errors="backslashreplace"))  # names that are not UTF-8
-    write_index(folder)
+        path.write_bytes(content.encode(errors="backslashreplace"))  # names that are not UTF-8
     return list(pages)
 
 
@@ -134,8 +107,6 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
     level = format_percent(CONFIDENCE_LEVEL)
     parts = [
         HEADER.format(
-            mark=REPORT_COMMAND,
-            folder=folder.as_posix(),
             totals=format_totals(ledger),
             speedup_note=ledger.speedup_note,
             outdated_note=OUTDATED_NOTE if ledger.outdated else "",
@@ -302,20 +273,21 @@ def render_ledger_html(ledger: Ledger, folder: Path) -> str:
         "verdict": {row.verdict for row in ledger.rows},
         "source": {source for row in ledger.rows for source in row.sources},
     }
-    return (
-        build_environment()
-        .get_template("ledger.html")
-        .render(
-            ledger=ledger,
-            totals=format_totals(ledger),
-            goals_note=GOALS_NOTE,
-            bibliography=find_bibliography(folder),
-            tally=format_verdict_counts,
-            level=format_percent(CONFIDENCE_LEVEL),
-            mark=REPORT_COMMAND,
-            command=f"{REPORT_COMMAND} {folder.as_posix()}",
-            choices={name: sorted(values) for name, values in choices.items()},
-            css=[load_asset("page.css"), load_asset("ledger.css")],
-            js=[load_asset("page.js"), load_asset("ledger.js")],
-        )
+    environment = build_environment()
+    assert environment.loader
+    environment.loader = ChoiceLoader([environment.loader, FileSystemLoader(SITE)])
+    return environment.get_template("ledger.html").render(
+        ledger=ledger,
+        totals=format_totals(ledger),
+        goals_note=GOALS_NOTE,
+        bibliography=find_bibliography(folder),
+        tally=format_verdict_counts,
+        level=format_percent(CONFIDENCE_LEVEL),
+        choices={name: sorted(values) for name, values in choices.items()},
+        css=[load_asset("page.css"), (SITE / "ledger.css").read_text("utf-8")],
+        js=[load_asset("page.js"), (SITE / "ledger.js").read_text("utf-8")],
     )
+
+
+if __name__ == "__main__":
+    print(*write_ledger(REFERENCES), sep="\n")

@@ -15,19 +15,3 @@ def load_outdated(folder: Path) -> dict[str, str]:
     page = folder / OUTDATED_PAGE
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
     return {row["name"]: row["changes"].strip() for row in _ROW.finditer(text)}
-
-
-def describe_outdated(folder: Path) -> list[str]:
-    """Return the sentence about an outdated report, or ladder with an outdated size; else nothing."""
-    changes = dict.fromkeys(
-        change
-        for name, row in load_outdated(folder.absolute().parent).items()
-        if name == folder.absolute().name or name.startswith(f"{folder.absolute().name}.")
-        for change in row.split(", ")
-    )
-    if not changes:
-        return []
-    return [
-        f"Outdated: the code has changed since in ways that alter these numbers ({', '.join(changes)}). "
-        f"{OUTDATED_PAGE} in the folder of all reports explains the changes."
-    ]

@@ -1,17 +1,20 @@
 """Options by goal: what the reports say about each arm that is an option for a goal of a reader.
 
-The goals of an experiment come from its current file (`goals:`), if attnlab has one of its name.
+`goals.yaml` lists the goals of each experiment.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import fmean
+from typing import Any
+
+import yaml
 
 from attnlab.inference_cost.count_format import format_byte_count
 from attnlab.report.number_format import NONE, TIMES, format_number, format_percent
 from attnlab.report.schema import Effect, Report
-from attnlab.report.tables.claim_sources import load_current_experiment
 from attnlab.report.tables.effective_speedup import (
     FLOPS_KEY,
     compute_speedup,
@@ -20,7 +23,6 @@ from attnlab.report.tables.effective_speedup import (
 )
 from attnlab.report.tables.wording import DELTA, format_effect, format_effect_verdict, format_exact_number
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
-from attnlab.store.experiment_schema import GOAL_TITLES, Goal
 
 GOALS_NOTE = (
     "Each option is an arm of an experiment, compared with that experiment's baseline. Options of different "
@@ -32,6 +34,14 @@ GOALS_NOTE = (
     "grow with the text; a state of fixed size, which may exceed the cache of a short text, is listed beside "
     "it. Windows save cache beyond their ratio. Accuracy is that on generated data."
 )
+GOAL_TITLES = {
+    "cache": "I want a smaller KV cache",
+    "context": "I want a longer context",
+    "loss": "I want a lower loss at equal compute",
+    "recall": "I want recall of earlier tokens",
+    "state": "I want to track a state",
+}
+GOALS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("goals.yaml").read_text("utf-8"))
 CACHE_KEY = "kv_bytes_per_token"
 CACHE_SHARE_METRIC = "cache/share"  # of a cache that stores less than the model's: its bytes over those
 LadderVerdicts = Mapping[tuple[str, str, str], str]  # (experiment, arm, against) -> scaling verdict
@@ -63,7 +73,7 @@ class GoalOption:
 class GoalTable:
     """The options for a goal, by experiment; in each, the smallest cache or the best effect comes first."""
 
-    goal: Goal
+    goal: str
     title: str
     options: list[GoalOption]
 
@@ -109,17 +119,16 @@ def build_goal_tables(
     return tables
 
 
-def _select_effects(report: Report, goal: Goal) -> list[Effect]:
+def _select_effects(report: Report, goal: str) -> list[Effect]:
     """Select the effects that show the options of an experiment for a goal; none if it has other goals.
 
-    Its goals, their metrics and its options are those of its current file, else as preregistered. A report
-    from before a metric was measured shows the experiment's metric.
+    A report from before a metric was measured shows the experiment's metric.
     """
-    settings = load_current_experiment(report) or report.reproduce.preregistered
-    goals = settings.get("goals") or []
+    settings = GOALS.get(report.experiment.name, {"goals": []})
+    goals = settings["goals"]
     if goal not in goals:
         return []
-    arms = settings.get("goal_arms") or report.experiment.arms
+    arms = settings.get("arms", report.experiment.arms)
     effects = [effect for effect in report.effects if effect.arm in arms]
     metric = goals[goal] if isinstance(goals, dict) else report.experiment.metric
     return [effect for effect in effects if effect.metric == metric] or [
@@ -128,7 +137,7 @@ def _select_effects(report: Report, goal: Goal) -> list[Effect]:
 
 
 def _build_option(
-    goal: Goal,
+    goal: str,
     folder: str,
     report: Report,
     effect: Effect,

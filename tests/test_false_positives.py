@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-
-from attnlab.stats.false_positives import DECISION_RULES, measure_false_positives
+from false_positives import DECISION_RULES, measure_false_positives
 
 
 def draw_runs(seed=0, count=16):

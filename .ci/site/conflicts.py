@@ -48,17 +48,6 @@ class Conflict:
     results: tuple[Difference, ...]
     settings: tuple[Difference, ...]
 
-    def summarize(self) -> str:
-        """Summarize the conflict in a sentence without its subject, the other report."""
-        text = "tests the same arms at the same size on the same corpus and has another result"
-        if not self.settings:
-            return f"{text}."
-        first, *others = self.settings
-        text += f". {first.label} is {first.here} here and {first.there} there"
-        if not others:
-            return f"{text}."
-        return f"{text}; {len(others)} other setting{'s differ' if len(others) > 1 else ' differs'}."
-
 
 @dataclass(frozen=True)
 class _ArmPair:

@@ -1,25 +1,26 @@
 """Rows of the ledger: one per claim, the cost of each report, and false-positive rates of the rules."""
 
 import os
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from types import MappingProxyType
 from urllib.parse import quote
 
-from attnlab.report.ledger_goals import GoalTable, LadderVerdicts, build_goal_tables
+from conflicts import Conflict, find_conflicts
+from false_positives import MIN_RUNS, measure_false_positives
+from ledger_goals import GoalTable, LadderVerdicts, build_goal_tables
+from outdated import load_outdated
+
+from attnlab.config import CONF
+from attnlab.report.ladder_schema import LADDER_FILE, LadderReport, load_ladder
 from attnlab.report.number_format import NONE, format_number
-from attnlab.report.outdated import load_outdated
-from attnlab.report.schema import ClaimResult, ExperimentSummary, Report, RunRow, Verdict
-from attnlab.report.tables.claim_sources import (
-    Citation,
-    build_citations,
-    find_claim_axis,
-    load_reworded_report,
-)
-from attnlab.report.tables.conflicts import Conflict, find_conflicts
+from attnlab.report.replications.ladder_analysis import summarize_decision_accuracy
+from attnlab.report.replications.ladder_page import describe_learning_rate_caveat
+from attnlab.report.schema import ClaimResult, ExperimentSummary, PreregisteredClaim, Report, RunRow, Verdict
+from attnlab.report.tables.claim_sources import Citation, build_citations, load_reworded_report
 from attnlab.report.tables.effective_speedup import LEDGER_NOTE, compute_speedup, format_speedup
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import (
@@ -33,8 +34,8 @@ from attnlab.report.tables.wording import (
     needs_fresh_seeds,
 )
 from attnlab.report.verdicts.evidence_bases import BASES
-from attnlab.stats.false_positives import MIN_RUNS, measure_false_positives
 
+OTHER_AXIS = "other"  # axis of arms that set no config group
 NULL_EXPERIMENT = "aa_null"  # the A/A experiment, in which no arms differ
 
 
@@ -109,10 +110,8 @@ class Ledger:
         return LEDGER_NOTE if any(row.speedup for row in self.rows) else ""
 
 
-def load_ledger(
-    folder: Path, ladder_verdicts: LadderVerdicts = MappingProxyType({}), agreement: str = ""
-) -> Ledger:
-    """Load all `*/report.json` in a folder, with the ladders' verdicts on the same comparisons.
+def load_ledger(folder: Path) -> Ledger:
+    """Load all reports of a folder, with the ladders' verdicts on the same comparisons.
 
     Reports of single ladder sizes and of further corpora appear only through the report they belong to, and
     where two reports differ on the same arms.
@@ -125,6 +124,8 @@ def load_ledger(
         raise ValueError(
             f"{folder}: no */report.json found: give the folder that contains the report folders"
         )
+    ladders = [load_ladder(source.parent) for source in sorted(folder.glob(f"*/{LADDER_FILE}"))]
+    ladder_verdicts = summarize_scaling_verdicts(ladders)
     all_reports = {source.parent.name: load_reworded_report(source) for source in sources}
     reports = {
         quote(os.fsencode(name)): report
@@ -143,7 +144,7 @@ def load_ledger(
         rows,
         [_summarize_report(name, report) for name, report in reports.items()],
         false_positives,
-        agreement,
+        format_decision_accuracy(ladders),
         tuple(
             (name, conflict)
             for name, conflicts in sorted(find_conflicts(all_reports).items())
@@ -290,3 +291,55 @@ def format_verdict_counts(rows: Sequence[LedgerRow]) -> str:
     """Format the count of each verdict."""
     counts = Counter(row.verdict for row in rows)
     return ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "none"
+
+
+def summarize_scaling_verdicts(ladders: Sequence[LadderReport]) -> dict[tuple[str, str, str], str]:
+    """(experiment, arm, against) -> the verdicts of all ladders, each after its scope."""
+    verdicts: dict[tuple[str, str, str], list[str]] = {}
+    for ladder in ladders:
+        for row in ladder.comparisons:
+            key = (ladder.experiment, row.arm, row.against)
+            notes = ["exploratory"] if ladder.exploratory else []
+            notes += ["learning rates differ"] if describe_learning_rate_caveat(ladder, row) else []
+            note = f" ({', '.join(notes)})" if notes else ""
+            verdicts.setdefault(key, []).append(f"{ladder.scope or ladder.ladder.name}: {row.verdict}{note}")
+    return {key: "; ".join(texts) for key, texts in verdicts.items()}
+
+
+def format_decision_accuracy(ladders: Sequence[LadderReport]) -> str:
+    """Decision accuracy over all ladders of sizes, and without exploratory ones; empty without a ladder."""
+    ladders = [ladder for ladder in ladders if not ladder.ladder.budgets]
+    sentences = [_count_ladders(ladders)] if ladders else []
+    preregistered = [ladder for ladder in ladders if not ladder.exploratory]
+    if 0 < len(preregistered) < len(ladders):
+        sentences += [f"Without exploratory ladders: {_count_ladders(preregistered)}"]
+    return " ".join(sentences)
+
+
+def _count_ladders(ladders: Sequence[LadderReport]) -> str:
+    rows = [claim.verdicts for ladder in ladders for claim in ladder.claims]
+    plural = "s" if len(ladders) > 1 else ""
+    return f"Over {len(ladders)} ladder{plural}: {summarize_decision_accuracy(rows).sentence}"
+
+
+def find_claim_axis(report: Report, claim: PreregisteredClaim) -> str:
+    """Find the config group a claim is about.
+
+    That is the first group in which its two arms differ, else the first group that either sets.
+    """
+    overrides = report.reproduce.preregistered.get("arm_overrides") or {}
+    arm_groups, against_groups = (
+        _parse_config_groups(overrides.get(arm) or []) for arm in (claim.arms[0], claim.arms[-1])
+    )
+    groups = list(dict.fromkeys([*arm_groups, *against_groups]))
+    differing = [group for group in groups if arm_groups.get(group) != against_groups.get(group)]
+    return next(iter([*differing, *groups]), OTHER_AXIS)
+
+
+def _parse_config_groups(overrides: Iterable[str]) -> dict[str, str]:
+    """Return config group -> option, in the order of the overrides."""
+    parts = (str(override).partition("=") for override in overrides)
+    options = {key.lstrip("+").partition("/")[0]: value for key, _, value in parts}
+    return {
+        key: value for key, value in options.items() if re.fullmatch(r"\w+", key) and (CONF / key).is_dir()
+    }
