@@ -247,7 +247,7 @@ def classify(command: Command) -> str:
         return "parsed"
     if verb == "judge" and any(word.endswith(".csv") for word in words):
         return "run"
-    if verb in ("plan", "status", "ladder", "compare", "judge", "noise", "work") or "--now" in words:
+    if verb in ("plan", "status", "ladder", "compare", "judge", "work") or "--now" in words:
         return "trained"
     if verb or not words or words[0] in ("--version", "--trust"):
         return "run"
@@ -260,8 +260,6 @@ def classify(command: Command) -> str:
 def shrink(words: tuple[str, ...]) -> list[str]:
     """Reduce a command that trains to its smallest setting; its own keys are kept, except size=S."""
     words = tuple("size=debug" if word == "size=S" else word for word in words)
-    if words[0] == "noise":
-        words = (*words[: words.index("--levels") if "--levels" in words else None], "--levels", "3")
     keys_set = {word.lstrip("+").partition("=")[0] for word in words if not word.startswith("-")}
     is_experiment = "experiment" in keys_set or words[0] in ("plan", "status")
     settings = SMALL_SETTINGS[

@@ -34,7 +34,9 @@ def write_heads_report(
 
 
 def load_conflicts(folder: Path) -> dict[str, list[Conflict]]:
-    return find_conflicts({path.parent.name: load_report(path) for path in folder.glob("*/report.json")})
+    return find_conflicts(
+        {path.parent.name: load_report(path) for path in sorted(folder.glob("*/report.json"))}
+    )
 
 
 def test_reports_that_differ_are_found_with_the_reason(tmp_path: Path) -> None:

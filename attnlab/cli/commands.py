@@ -144,16 +144,6 @@ VERBS = {
         "ladder size is\na comparison with its own report; NAME@two_cores combines their results. "
         "ladder=tokens has training\nbudgets in place of sizes.",
     ),
-    "noise": Verb(
-        "attnlab.cli.verbs.noise:main",
-        "measure the noise of an experiment by source, and the effects that numbers of seeds detect",
-        "NAME [OVERRIDE ...] [--levels K]",
-        ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha 'corpora=[pydocs]' --levels 6"),
-        flags.add_noise_flags,
-        details="Trains the arms of the claims about the experiment's metric on a grid of K initialization "
-        "and K\ndata-order seeds from 9000 on, K x K runs per arm, and writes noise.json and noise.md into "
-        "the folder\nof the report. `plan` then uses the measured standard deviations.",
-    ),
     "work": Verb(
         "attnlab.cli.verbs.work:main",
         "be one of several workers that share a sweep: train the next free run, and repeat",

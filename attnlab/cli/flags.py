@@ -49,17 +49,6 @@ def add_plan_flags(parser: VerbParser) -> None:
     _add_json_flag(parser)
 
 
-def add_noise_flags(parser: VerbParser) -> None:
-    add_hydra_flags(parser)
-    parser.add_argument(
-        "--levels",
-        metavar="K",
-        type=int,
-        default=4,
-        help="train K initialization seeds, each with K data-order seeds (3 to 100, default 4)",
-    )
-
-
 def add_work_flags(parser: VerbParser) -> None:
     add_hydra_flags(parser)
     parser.add_argument(

@@ -16,10 +16,6 @@ from attnlab.stats.claim_family import (
     decide_claims,
     is_inside_region,
 )
-from attnlab.stats.crossed_components import (
-    estimate_crossed_components,
-    estimate_sampling_error,
-)
 from attnlab.stats.evalues import (
     ProportionDifferences,
     RankDifferences,
@@ -123,11 +119,9 @@ __all__ = [
     "decide_claims",
     "decompose_variance",
     "estimate_compute_equivalent",
-    "estimate_crossed_components",
     "estimate_median",
     "estimate_paired_difference",
     "estimate_ratio_of_medians",
-    "estimate_sampling_error",
     "estimate_sd_bounds",
     "estimate_seeds_to_decide",
     "find_balanced_subset",

@@ -8,10 +8,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
-from attnlab.stats.factorial import FloatArray, decompose_variance
+from attnlab.stats.evidence import validate_finite
 
+FloatArray = NDArray[np.float64]
 MIN_LEVELS = 3  # rows, and columns
 
 
@@ -46,22 +48,28 @@ class CrossedComponents:
         return math.sqrt(low), math.sqrt(high)
 
 
-def estimate_crossed_components(values: FloatArray) -> CrossedComponents | None:
-    """Estimate the components of values [row, column], one run per cell; None if all are equal.
+def estimate_crossed_components(values: FloatArray) -> CrossedComponents:
+    """Estimate the components of values [row, column], one run per cell.
 
     Raises:
-        ValueError: a value is missing (not finite), or there are fewer than three rows or columns: with two
-            of each, the total may be 0.
+        ValueError: a value is missing (not finite), all are equal, or there are fewer than three rows or
+            columns: with two of each, the total may be 0.
     """
     n_rows, n_columns = values.shape
     if min(values.shape) < MIN_LEVELS:
         raise ValueError(f"shape {values.shape}: the design needs {MIN_LEVELS} rows and columns")
-    decomposition = decompose_variance(values[..., np.newaxis])
-    if decomposition is None:
-        return None
-    row_effect, column_effect = decomposition.effects[0,], decomposition.effects[1,]
-    interaction = decomposition.effects[0, 1]
-    parts = [(part.sum_of_squares / part.df, part.df) for part in (row_effect, column_effect, interaction)]
+    validate_finite(values.flatten(), "values")
+    if np.ptp(values) == 0:
+        raise ValueError("all values are equal, so they have no noise")
+    mean = values.mean()
+    rows, columns = values.mean(1, keepdims=True) - mean, values.mean(0, keepdims=True) - mean
+    dfs = (n_rows - 1, n_columns - 1, (n_rows - 1) * (n_columns - 1))
+    sums = (
+        n_columns * (rows**2).sum(),
+        n_rows * (columns**2).sum(),
+        ((values - mean - rows - columns) ** 2).sum(),
+    )
+    parts = [(float(square) / df, df) for square, df in zip(sums, dfs, strict=True)]
     row_square, column_square, rest = (mean_square for mean_square, _ in parts)
     components = {
         "rows": (row_square - rest) / n_columns,
@@ -72,7 +80,7 @@ def estimate_crossed_components(values: FloatArray) -> CrossedComponents | None:
     total = sum(terms)
     df = total**2 / sum(term**2 / df for term, (_, df) in zip(terms, parts, strict=True))
     return CrossedComponents(
-        mean=float(values.mean()),
+        mean=float(mean),
         rows=max(0.0, components["rows"]),
         columns=max(0.0, components["columns"]),
         rest=rest,
