@@ -90,7 +90,7 @@ def test_the_sources_show_components_truncations_and_detectable_effects():
     rows, columns = np.meshgrid([-3.0, -1.0, 1.0, 3.0], [-0.3, -0.1, 0.1, 0.3], indexing="ij")
     rest = 0.1 * np.array([[1, -1, -1, 1], [-1, 1, 1, -1], [1, -1, -1, 1], [-1, 1, 1, -1]])
     mha = np.full((4, 4), 1.7)
-    values = {"mha": mha + rest, "gqa": mha + rows + columns + 2 * rest, "mqa": mha + columns}
+    values = {"mha": mha + rest, "gqa": mha + 0.25 + rows + columns + 2 * rest, "mqa": mha + columns}
     windows = {arm: (np.array([loss, 2 * loss]), np.array([1.0, 1.0])) for arm, loss in
                {"mha": 1.0, "gqa": 3.0, "mqa": 2.0}.items()}  # fmt: skip
     blocks = noise_sources.format_sources(values, windows, {"mha": 20.0, "gqa": 40.0, "mqa": 30.0})
@@ -104,7 +104,7 @@ def test_the_sources_show_components_truncations_and_detectable_effects():
     column_variance = 0.8 / 3 / 4 - rest_variance / 4
     sd = math.sqrt(row_variance + column_variance + rest_variance)
     numbers = [math.sqrt(variance) for variance in (row_variance, column_variance, rest_variance)]
-    assert cells["gqa − mha"][:5] == ["+0.0000", *(f"{number:.4f}" for number in (*numbers, sd))]
+    assert cells["gqa − mha"][:5] == ["+0.2500", *(f"{number:.4f}" for number in (*numbers, sd))]
     assert cells["gqa − mha"][6] == f"{np.std([2, 4], ddof=1) / math.sqrt(2):.4f}"
     assert (
         "mha: the estimated variance of initialization and data order is negative, and shown as 0." in blocks
