@@ -12,8 +12,8 @@ from typing import Any
 
 from attnlab.report.number_format import format_number
 from attnlab.report.schema import ClaimResult, Effect, Report
+from attnlab.report.tables.arm_columns import EFFECT_STATES
 from attnlab.report.tables.claim_sources import find_same_claim
-from attnlab.report.tables.ranking import EFFECT_STATES
 from attnlab.report.tables.wording import DECIDED_VERDICTS, format_effect
 from attnlab.report.verdicts.environment import RESULT_PACKAGES
 from attnlab.store.fingerprint import flatten_config

@@ -14,7 +14,6 @@ from attnlab.report.grid_schema import GridSection
 from attnlab.report.number_format import (
     NONE,
     TIMES,
-    append_unit,
     format_compute_amount,
     format_number,
     format_preregistration,
@@ -168,44 +167,23 @@ def _format_claim_groups(report: Report) -> list[str]:
 
 
 def _format_grid(grid: GridSection) -> list[str]:
-    """The cells of a sweep without an experiment, its main effects and shares of variance."""
-    layout = grid_layout.build_grid_layout(grid)
+    """The cells of a sweep without an experiment, and its main effects."""
     lines = [f"## Grid: {escape_cell(grid_layout.name_grid(grid))}", ""]
     lines += [escape_cell(grid_layout.format_best_cell(grid)), ""]
-    lines += [f"Mean {escape_cell(append_unit(grid.label, grid.unit))} over seeds:", ""]
-    for panel in layout.panels:
-        lines += [escape_cell(panel.title), ""] if panel.title else []
-        lines += format_table(
-            [escape_cell(grid_layout.name_corner(grid)), *map(escape_cell, panel.columns)],
-            [[escape_cell(option), *map(_format_grid_cell, views)] for option, views in panel.rows],
-        )
-    lines += [f"{i}. {escape_cell(note)}" for i, note in enumerate(layout.footnotes, 1)]
-    lines += [""] if layout.footnotes else []
-    if rows := grid_layout.build_effect_rows(grid):
+    headings, *rows = [
+        [escape_cell(text) for text in row]
+        for row in (grid_layout.list_cell_headings(grid), *grid_layout.build_cell_rows(grid))
+    ]
+    lines += format_table(headings, rows)
+    if effects := grid_layout.build_effect_rows(grid):
         header = ["axis", "option", f"mean {escape_cell(grid.label)}", DELTA, f"range of {DELTA}"]
-        lines += format_table(header, [[escape_cell(text) for text in row] for row in rows])
+        lines += format_table(header, [[escape_cell(text) for text in row] for row in effects])
     missing = [axis for axis in grid.axes if not axis.effects]
     lines += [
         line for axis in missing for line in (escape_cell(grid_layout.explain_missing_effects(axis)), "")
     ]
-    if shares := grid_layout.build_share_rows(grid):
-        lines += [
-            escape_cell(f"Shares of the variance of {grid.label}, {grid_layout.describe_scope(grid)}:"),
-            "",
-        ]
-        lines += format_table(
-            ["source", "share", "by noise alone"], [[escape_cell(text) for text in row] for row in shares]
-        )
-    else:
-        lines += [escape_cell(grid_layout.format_shares(grid)), ""]
     notes = [grid_layout.EXPLORATORY_NOTE, *grid_layout.list_reading_notes(grid)]
     return lines + [f"- {escape_cell(note)}" for note in notes] + [""]
-
-
-def _format_grid_cell(view: grid_layout.CellView) -> str:
-    value = f"**{view.value}** (best)" if view.is_best else view.value
-    footnote = f"note {view.footnote}" if view.footnote else ""
-    return ", ".join([value, *(escape_cell(text) for text in (view.state, view.detail, footnote) if text)])
 
 
 def _format_versions(provenance: Reproduce) -> str:

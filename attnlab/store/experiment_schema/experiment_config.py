@@ -185,7 +185,7 @@ class Experiment(FrozenModel):
     answer: str = Field(
         "",
         description="Sentence that answers the question, with placeholders such as {gqa.outcome} that the "
-        "report fills in. Default: the first claim about the metric, or a ranking of many arms.",
+        "report fills in. Default: the first claim about the metric, or the best mean of many arms.",
     )
     size: str | None = Field(None, description="Option of the group `size`, usually set on the command line.")
     arms: list[str] = Field(description="Compared arms, in the order of the tables.")

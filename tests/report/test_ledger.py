@@ -25,7 +25,7 @@ from attnlab.report.tables.wording import format_effect
 from attnlab.store.experiment_schema import Claim
 
 SIX = [0, 1, 2, 3, 4, 5]
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SHIPPED = sorted((CONF / "experiment").glob("*.yaml"))
 pytestmark = pytest.mark.usefixtures("blank_charts")
 

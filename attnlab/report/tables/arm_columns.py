@@ -1,15 +1,10 @@
-"""Ranks of the arms, and additional columns that rank the arms of a page with many: other metrics, and loss
-beyond the trained length.
-"""
+"""Additional columns of a table of many arms: other metrics, and loss beyond the trained length."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-
-import numpy as np
 
 from attnlab import stats
 from attnlab.report.schema import ConditionCell, Effect, EffectVerdict, PairedMean, Report
-from attnlab.store.run_schema import FAILED_STATUSES
 
 MANY_ARMS = 8  # with more arms, a page lets its reader highlight one
 EFFECT_STATES = {  # short verdicts for a table of many arms
@@ -25,8 +20,8 @@ CACHE_BYTE_KEYS = ("kv_bytes_per_token", "carried_bytes")  # equal values: equal
 
 
 @dataclass(frozen=True)
-class RankingColumn:
-    """A metric that ranks many arms; cells hold each arm's mean with its interval."""
+class ArmColumn:
+    """A metric of many arms; cells hold each arm's mean with its interval."""
 
     label: str
     unit: str
@@ -59,44 +54,8 @@ def compare_by_seed(rows: Iterable[Effect], arm: str, other: str, baseline: str)
     return average_seeds([values[seed] - other_values[seed] for seed in other_values if seed in values])
 
 
-def compute_ranks(report: Report, arms: Sequence[str]) -> dict[str, stats.RankInterval]:
-    """Compute simultaneous 95% intervals for the ranks of arms in the experiment's metric, rank 1 the best.
-
-    They use the seeds of the last interim analysis that all these arms have finished; an anytime-valid design
-    is analyzed at all seeds that they share. An arm with a failed run among them is not shown to be better
-    or worse than any other. Empty for fewer than two arms, and before the first analysis is complete.
-    """
-    if len(arms) < 2:
-        return {}
-    experiment = report.experiment
-    run_by_arm_seed = {(run.arm, run.seed): run for run in report.runs if run.arm in arms}
-
-    def has_outcomes(seeds: Sequence[int]) -> bool:
-        runs = [run_by_arm_seed.get((arm, seed)) for arm in arms for seed in seeds]
-        return all(run is not None and run.status in ("done", *FAILED_STATUSES) for run in runs)
-
-    if experiment.looks == "anytime":
-        seeds = [seed for seed in experiment.seeds if has_outcomes([seed])]
-        rule: stats.StoppingRule = stats.AnytimeValid()
-    else:
-        seeds, rule = [], stats.BeforeFirstAnalysis()
-        for count, stopping_rule in stats.list_stopping_rules(experiment.looks, len(experiment.seeds)):
-            if has_outcomes(experiment.seeds[:count]):
-                seeds, rule = experiment.seeds[:count], stopping_rule
-    if not seeds:
-        return {}
-    values_AS = np.full((len(arms), len(seeds)), np.nan)
-    for row, arm in enumerate(arms):
-        for column, seed in enumerate(seeds):
-            run = run_by_arm_seed[arm, seed]
-            value = run.metrics.get(experiment.metric) if run.is_done else None
-            values_AS[row, column] = np.nan if value is None else value
-    sign = -1 if experiment.direction == "higher" else 1
-    return dict(zip(arms, stats.compute_rank_intervals(sign * values_AS, stopping_rule=rule), strict=True))
-
-
-def build_ranking_columns(report: Report) -> list[RankingColumn]:
-    """Build the columns that rank many arms in addition to the experiment's metric."""
+def build_arm_columns(report: Report) -> list[ArmColumn]:
+    """Build the columns of many arms in addition to the experiment's metric."""
     arms = report.experiment.arms
     if len(arms) <= MANY_ARMS:
         return []
@@ -105,7 +64,7 @@ def build_ranking_columns(report: Report) -> list[RankingColumn]:
         if not row.primary:
             effects_by_metric.setdefault(row.metric, []).append(row)
     metric_columns = [
-        RankingColumn(
+        ArmColumn(
             label=rows[0].label,
             unit=rows[0].unit,
             digits=max(row.digits for row in rows),
@@ -122,12 +81,12 @@ def build_ranking_columns(report: Report) -> list[RankingColumn]:
     return [*metric_columns, *_build_longest_text_columns(report)]
 
 
-def _build_longest_text_columns(report: Report) -> list[RankingColumn]:
+def _build_longest_text_columns(report: Report) -> list[ArmColumn]:
     """Build the loss at the longest text, if losses at several lengths were measured."""
     rows = [row for table in report.length if table.key == "length" for row in table.rows]
     plain = [(row.x, row) for row in rows if not row.series and row.x is not None and row.x > 1]
     return [
-        RankingColumn(
+        ArmColumn(
             label=f"loss at {x:g} times the trained length",
             unit="nats",
             digits=3,
