@@ -24,7 +24,8 @@ from toys import plan_all_shipped, shipped_loader
 
 import attnlab
 from attnlab.cli.commands import BENCH_SUBJECTS, VERBS, parse_verb_line
-from attnlab.cli.flags import SCHEMA_NAMES, SHELLS, TEMPLATE_KINDS
+from attnlab.cli.flags import SCHEMA_NAMES, SHELLS
+from attnlab.cli.new import TEMPLATE_KINDS
 from attnlab.cli.verbs.judge import EXIT_BY_VERDICT
 from attnlab.cli.verbs.list import list_groups
 from attnlab.config import CONF

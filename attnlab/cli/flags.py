@@ -2,21 +2,12 @@
 
 import argparse
 
+from attnlab.cli.new import TEMPLATE_KINDS
 from attnlab.cli.parser import VerbParser
 
 SHELLS = ("bash", "zsh", "fish")
 BUDGET_NAMES = ("tokens", "parameters", "flops", "cache")  # values of `judge --budget`
 SCHEMA_NAMES = ("experiment", "spec", "run", "report")
-TEMPLATE_KINDS = (
-    "heads",
-    "mask",
-    "score",
-    "mixer",
-    "epilogue",
-    "task",
-    "logger",
-    "experiment",
-)  # kinds of `new`
 
 
 def add_word_arguments(parser: VerbParser) -> None:
