@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE  # otherwise each of a thousand processes would
 
 .DEFAULT_GOAL := help
 include sweeps/gpu.mk
-.PHONY: help experiment test test-rare test-all fuzz survive claims lint docs tour calibration pins clean
+.PHONY: help experiment test test-rare test-all fuzz survive claims lint ledger docs tour calibration pins clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -39,7 +39,10 @@ lint: .venv/dev  ## check style, wording, spelling, the direction of imports, an
 	$(BIN)/python .ci/wording
 	git ls-files -z | xargs -0 $(BIN)/codespell
 	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/mypy attnlab hydra_plugins
+	$(BIN)/mypy attnlab benchmarks hydra_plugins
+
+ledger: .venv/dev  ## write reports/reference/README.md and ledger.html from the reports beside them
+	$(BIN)/python .ci/site/ledger.py
 
 docs: .venv/docs  ## build the site in build/docs/site and check its links
 	$(BIN)/python .ci/site

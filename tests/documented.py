@@ -52,7 +52,7 @@ REQUIREMENTS = {
     "ladder": "half an hour on two cores for all arms; a ladder of named arms is run",
 }
 # Commands that are only parsed, since other tests run them at their smallest setting.
-PARSED_ONLY = {"bench": "minutes; tests/cli/test_bench.py measures every subject with size=debug"}
+PARSED_ONLY = {"bench": "minutes; tests/test_bench.py measures every subject with size=debug"}
 BUCKET = "s3://"  # a word of commands that are only parsed, too: tests/sweep/test_work_bucket.py has one
 SEED = 400  # the first one of gqa_vs_mha
 ONE_SEED = {"seed": SEED, "tune": "null", "measure.timing": "false"}  # settings of an experiment
@@ -247,7 +247,7 @@ def classify(command: Command) -> str:
         return "parsed"
     if verb == "judge" and any(word.endswith(".csv") for word in words):
         return "run"
-    if verb in ("plan", "status", "ladder", "compare", "judge", "noise", "work") or "--now" in words:
+    if verb in ("plan", "status", "ladder", "compare", "judge", "work") or "--now" in words:
         return "trained"
     if verb or not words or words[0] in ("--version", "--trust"):
         return "run"
@@ -260,8 +260,6 @@ def classify(command: Command) -> str:
 def shrink(words: tuple[str, ...]) -> list[str]:
     """Reduce a command that trains to its smallest setting; its own keys are kept, except size=S."""
     words = tuple("size=debug" if word == "size=S" else word for word in words)
-    if words[0] == "noise":
-        words = (*words[: words.index("--levels") if "--levels" in words else None], "--levels", "3")
     keys_set = {word.lstrip("+").partition("=")[0] for word in words if not word.startswith("-")}
     is_experiment = "experiment" in keys_set or words[0] in ("plan", "status")
     settings = SMALL_SETTINGS[

@@ -25,7 +25,8 @@ from toys import plan_all_shipped, shipped_loader
 
 import attnlab
 from attnlab.cli.commands import BENCH_SUBJECTS, VERBS, parse_verb_line
-from attnlab.cli.flags import SCHEMA_NAMES, SHELLS, TEMPLATE_KINDS
+from attnlab.cli.flags import SCHEMA_NAMES, SHELLS
+from attnlab.cli.new import TEMPLATE_KINDS
 from attnlab.cli.verbs.judge import EXIT_BY_VERDICT
 from attnlab.cli.verbs.list import list_groups
 from attnlab.config import CONF
@@ -107,7 +108,7 @@ def test_command_for_another_machine_is_planned(command):
     if verb == "corpus":
         words = [word for word in rest[1:] if not word.startswith("to=")]
     if verb == "bench":
-        subject = __import__(f"attnlab.cli.bench.subjects.{rest[0]}", fromlist=["prepare"])
+        subject = __import__(f"benchmarks.subjects.{rest[0]}", fromlist=["prepare"])
         assert subject.prepare([word for word in rest[1:] if not word.startswith("--")], None)
         return
     words = [f"+experiment={word}" if word.isidentifier() else word for word in words]
@@ -299,8 +300,6 @@ def test_every_documented_command_runs(tmp_path, monkeypatch):
 
 
 def test_every_bench_subject_has_a_test():
-    text = (ROOT / "tests" / "cli" / "test_bench.py").read_text("utf-8")
+    text = (ROOT / "tests" / "test_bench.py").read_text("utf-8")
     assert '@pytest.mark.parametrize("subject", BENCH_SUBJECTS)' in text
-    assert {path.stem for path in (ROOT / "attnlab/cli/bench/subjects").glob("[a-z]*.py")} == {
-        *BENCH_SUBJECTS
-    }
+    assert {path.stem for path in (ROOT / "benchmarks/subjects").glob("[a-z]*.py")} == {*BENCH_SUBJECTS}

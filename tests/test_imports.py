@@ -8,9 +8,11 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+import grimp
 import yaml
 from hydra.utils import get_object
 from importlinter.cli import lint_imports
@@ -18,13 +20,23 @@ from importlinter.cli import lint_imports
 ROOT = Path(__file__).parent.parent
 DOTTED_NAME = re.compile(r"\b(?:attnlab|hydra_plugins)(?:\.[A-Za-z_]\w*)+\b")
 YAMLS = sorted(path for folder in ("conf", "sweeps") for path in (ROOT / folder).rglob("*.yaml"))
-SOURCES = sorted(path for folder in ("attnlab", "hydra_plugins") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(
+    path for folder in ("attnlab", "benchmarks", "hydra_plugins") for path in (ROOT / folder).rglob("*.py")
+)
 
 
 def test_imports_point_down(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
     assert status == 0, capsys.readouterr().out
+
+
+def test_no_modules_import_each_other():
+    """Imports inside functions and for annotations count too."""
+    graph = grimp.build_graph("attnlab")
+    modules = [module for module in graph.modules if not module.startswith("attnlab.cli.verbs.judge")]
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in modules}
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the modules
 
 
 def find_names_in_yaml(node: Any) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("attnlab", "hydra_plugins")
+PACKAGES = ("attnlab", "benchmarks", "hydra_plugins")
 FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 # Participles that no suffix shows; verbs and nouns that end like one.

@@ -4,15 +4,18 @@ import re
 import subprocess
 from pathlib import Path
 
+import ledger
+import ledger_rows
 import pytest
+from conflicts import find_conflicts
+from false_positives import DECISION_RULES
 from omegaconf import OmegaConf
 
 from attnlab.config import CONF
-from attnlab.report import ladder_schema, ledger, ledger_rows
-from attnlab.report.outdated import describe_outdated
+from attnlab.report import ladder_schema
 from attnlab.report.pages.html import render_html
 from attnlab.report.pages.markdown import render_markdown
-from attnlab.report.pages.report_files import format_json, load_conflicts
+from attnlab.report.pages.report_files import format_json
 from attnlab.report.replications import ladder_page
 from attnlab.report.replications.ladder_analysis import build_ladder_report
 from attnlab.report.report_builder import to_plain_json
@@ -24,7 +27,6 @@ from attnlab.report.tables.claim_sources import (
     load_reworded_report,
 )
 from attnlab.report.tables.source_links import find_bibliography
-from attnlab.stats.false_positives import DECISION_RULES
 from attnlab.store.experiment_schema import expand_claims
 
 FOLDER = Path(__file__).parent.parent / "reports" / "reference"
@@ -36,11 +38,6 @@ COMPLETE = "gqa_vs_mha"  # stored with its page and attention maps
 WITHOUT_REFERENCE = {
     *("nanogpt_cpu", "makemore_names"),  # they need a text that does not ship
 }
-
-
-@pytest.fixture(scope="module")
-def conflicts_of_references():
-    return load_conflicts(FOLDER)
 
 
 def test_every_experiment_has_a_reference():
@@ -102,18 +99,17 @@ def assert_nearly_equal(computed, stored):
 
 
 @pytest.mark.parametrize("name", ALL_REPORTS)
-def test_markdown_of_a_reference_is_rendered_from_its_data(name, conflicts_of_references):
+def test_markdown_of_a_reference_is_rendered_from_its_data(name):
     source = ALL_REPORTS[name]
     assert format_json(load_report(source).to_dict()) == source.read_text("utf-8")
     assert (source.parent / "report.md").read_text("utf-8") == render_markdown(
         load_reworded_report(source),
-        conflicts=conflicts_of_references.get(name, ()),
         bibliography=find_bibliography(source.parent),
-        notices=describe_outdated(source.parent),
     )
 
 
-def test_references_that_differ_are_found(conflicts_of_references):
+def test_references_that_differ_are_found():
+    conflicts_of_references = find_conflicts({name: load_report(path) for name, path in ALL_REPORTS.items()})
     assert set(conflicts_of_references) == {"gqa_vs_mha@code", "gqa_vs_mha@two_cores.S"}
     [conflict] = conflicts_of_references["gqa_vs_mha@code"]
     effect = conflict.results[0]
@@ -129,7 +125,7 @@ def test_markdown_of_a_ladder_is_rendered_from_its_data(name):
     folder = FOLDER / name
     ladder = load_reworded_ladder(folder)
     assert (folder / "ladder.md").read_text("utf-8") == ladder_page.render_ladder_markdown(
-        ladder, load_ladder_citations(folder, ladder), find_bibliography(folder), describe_outdated(folder)
+        ladder, load_ladder_citations(folder, ladder), find_bibliography(folder)
     )
 
 
@@ -140,7 +136,6 @@ def test_page_of_the_complete_reference_is_rendered_from_its_data():
     page = render_html(
         load_reworded_report(ALL_REPORTS[COMPLETE]),
         map_archive=archive,
-        conflicts=load_conflicts(FOLDER).get(COMPLETE, ()),
         bibliography=find_bibliography(folder),
     )
     assert page == (folder / "report.html").read_text("utf-8")
@@ -166,15 +161,10 @@ def test_git_tracks_data_and_markdown_of_references_and_one_page():
 
 @pytest.mark.rare
 def test_ledger_is_computed_from_the_references():
-    ladders = [ladder_schema.load_ladder(FOLDER / name) for name in LADDERS]
-    ledger_data = ledger_rows.load_ledger(
-        FOLDER, ladder_page.summarize_scaling_verdicts(ladders), ladder_page.format_decision_accuracy(ladders)
-    )
+    ledger_data = ledger_rows.load_ledger(FOLDER)
     stored = (FOLDER / "README.md").read_text("utf-8")
     assert ledger_rows.format_totals(ledger_data) in ledger.render_ledger_html(ledger_data, FOLDER)
-    assert stored.replace("reports/reference", "") == ledger.render_ledger_markdown(
-        ledger_data, FOLDER
-    ).replace(FOLDER.as_posix(), "")
+    assert stored == ledger.render_ledger_markdown(ledger_data, FOLDER)
 
 
 def test_no_decision_rule_exceeds_5_percent_false_positives():

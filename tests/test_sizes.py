@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from sampling import sample
 from toys import plan_all_shipped
 
-from attnlab.cli.bench.bench_config import compose_run_config
+from attnlab.cli.run_config import compose_run_config
 from attnlab.config import CONF
 from attnlab.model.build import build_model, instantiate_config
 from attnlab.store.fingerprint import flatten_config

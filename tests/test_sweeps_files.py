@@ -85,9 +85,7 @@ def test_gpu_targets_compose(target):
             verb, *arguments = words[words.index("attnlab") + 1 :]
             arguments = [word for word in arguments if not word.startswith("--")]
             if verb == "bench":
-                importlib.import_module(f"attnlab.cli.bench.subjects.{arguments[0]}").prepare(
-                    arguments[1:], None
-                )
+                importlib.import_module(f"benchmarks.subjects.{arguments[0]}").prepare(arguments[1:], None)
             else:
                 assert compose_config(
                     [word for word in (verb, *arguments) if word != "ladder"], RunMode.MULTIRUN

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ledger
 import pytest
-
-from attnlab.report import ledger
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install -e '.[browser]'"

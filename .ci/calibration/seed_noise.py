@@ -5,8 +5,9 @@ Reads the runs of the three arms on 64 reserved seeds and prints docs/noise.md:
     python -m attnlab +experiment=gqa_vs_mha 'seed=range(7000,7064)' 'arms=[mha,gqa,mqa]' 'unmatched=[]' \
       'corpora=[pydocs]' looks=null compute_calibration=null margin=0.0181 measure.timing=false \
       measure.maps=0 measure.every=25
-    python -m attnlab noise +experiment=gqa_vs_mha 'corpora=[pydocs]'
-    python .ci/calibration/seed_noise.py runs reports/NAME/noise.json > docs/noise.md
+    python .ci/calibration/seed_noise.py runs > docs/noise.md
+
+after the runs that `noise_sources.py` names.
 
 Samples are drawn with replacement, so that the mean over the reserved seeds is the true effect.
 """
@@ -18,15 +19,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import calibration
+import noise_sources
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy import stats as distributions
 
-from attnlab.report.noise_schema import NoiseReport
-from attnlab.report.pages.noise_page import format_noise
 from attnlab.store import run_directories
-from attnlab.store.atomic_files import read_json_object
 
 RESERVED_SEEDS = range(7000, 7064)
 ARMS = ("mha", "gqa", "mqa")
@@ -275,8 +274,8 @@ def describe_biases(losses: dict[int, FloatArray]) -> str:
     return format_table(headings, rows)
 
 
-def format_page(losses: dict[int, FloatArray], noise: NoiseReport | None) -> str:
-    """Format docs/noise.md."""
+def format_page(losses: dict[int, FloatArray], sources: Sequence[str]) -> str:
+    """Format docs/noise.md; `sources` are the blocks of its last section."""
     final = losses[STEPS]
     n_seeds = final.shape[1]
     ratio, p_value = compare_variances(*(subtract(final, pair) for pair in PAIRS))
@@ -305,10 +304,6 @@ def format_page(losses: dict[int, FloatArray], noise: NoiseReport | None) -> str
     )
     blocks = [
         "# Noise and seeds per verdict",
-        "`python -m attnlab noise +experiment=NAME` measures the standard deviation of an experiment's "
-        "metric by source: initialization, data order, the rest, and the sample of validation windows. It "
-        "also lists the smallest effects that numbers of seeds detect. `plan` uses the result until two "
-        "pairs have finished.",
         f"This page shows whether gqa_vs_mha could decide with fewer seeds. Its data are seeds "
         f"{RESERVED_SEEDS[0]} to {RESERVED_SEEDS[-1]} ({n_seeds} of {len(RESERVED_SEEDS)} finished), in "
         "three arms, at size S on the first corpus. These seeds are reserved: no experiment may use them. "
@@ -346,18 +341,14 @@ def format_page(losses: dict[int, FloatArray], noise: NoiseReport | None) -> str
         "simulated with 12 long pairs among 48 and a slope fitted to the 12.",
         describe_biases(losses),
     ]
-    if noise is not None:
-        text = format_noise(noise).replace("# Noise", "### Noise", 1).strip()
-        # the margin needs the compute calibration, which the grid does not train
-        kept = [block for block in text.split("\n\n") if not re.match(r"\w+ − \w+: margin ", block)]
-        blocks += ["## Sources of noise", *kept]
+    if sources:
+        blocks += ["## Sources of noise", *sources]
     return re.sub(r"(?<![\w`.-])-(?=\d)", "−", "\n\n".join(blocks)) + "\n"
 
 
 def main(arguments: Sequence[str]) -> None:
-    losses = load_losses(Path(arguments[0]))
-    noise = NoiseReport.model_validate(read_json_object(Path(arguments[1]))) if arguments[1:] else None
-    print(format_page(losses, noise), end="")
+    root = Path(arguments[0])
+    print(format_page(load_losses(root), noise_sources.describe_sources(root)), end="")
 
 
 if __name__ == "__main__":

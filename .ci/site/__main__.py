@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ledger
 import links
 import notebook
 import reference
@@ -80,6 +81,7 @@ def render_reports(names: list[str]) -> bool:
         shutil.rmtree(path)
     command = [sys.executable, "-m", "attnlab", "report", "reports/reference"]
     result = subprocess.run(command, cwd=SOURCE, stdout=subprocess.DEVNULL, check=False)
+    ledger.write_ledger(folder)
     for path in skipped:
         for report_file in (ROOT / "reports" / "reference" / path.name).glob("*.*"):
             copy_file(report_file, ROOT, SOURCE)

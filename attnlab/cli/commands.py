@@ -144,16 +144,6 @@ VERBS = {
         "ladder size is\na comparison with its own report; NAME@two_cores combines their results. "
         "ladder=tokens has training\nbudgets in place of sizes.",
     ),
-    "noise": Verb(
-        "attnlab.cli.verbs.noise:main",
-        "measure the noise of an experiment by source, and the effects that numbers of seeds detect",
-        "NAME [OVERRIDE ...] [--levels K]",
-        ("+experiment=gqa_vs_mha", "+experiment=gqa_vs_mha 'corpora=[pydocs]' --levels 6"),
-        flags.add_noise_flags,
-        details="Trains the arms of the claims about the experiment's metric on a grid of K initialization "
-        "and K\ndata-order seeds from 9000 on, K x K runs per arm, and writes noise.json and noise.md into "
-        "the folder\nof the report. `plan` then uses the measured standard deviations.",
-    ),
     "work": Verb(
         "attnlab.cli.verbs.work:main",
         "be one of several workers that share a sweep: train the next free run, and repeat",
@@ -222,7 +212,7 @@ VERBS = {
     ),
     "report": Verb(
         "attnlab.cli.verbs.report:main",
-        "render a report, or a folder of reports with index and ledger; --diff A B compares two",
+        "render a report, or a folder of reports with an index of claims; --diff A B compares two",
         "FOLDER | --diff A B | --now OVERRIDE ... [--config-dir DIR] [--json]",
         ("reports/gqa_vs_mha", "--diff reports/A reports/B"),
         flags.add_report_flags,
@@ -323,7 +313,7 @@ VERBS = {
         accepts_overrides=True,
     ),
     "bench": Verb(
-        "attnlab.cli.bench.bench_command:main",
+        "attnlab.cli.verbs.bench:main",
         f"benchmark {', '.join(BENCH_SUBJECTS[:-1])} or {BENCH_SUBJECTS[-1]}",
         "NAME [KEY=VALUE ...] [--config-dir DIR] [--json]",
         ("decode", "start experiment=gqa_vs_mha rounds=5 --json"),
@@ -336,10 +326,10 @@ VERBS = {
                 "rounds", "measurements of each row (default depends on NAME)", parse_positive
             ),
         ),
-        details="Other words are overrides of the measured config; `bench start` takes experiment=NAME and "
-        "overrides of its\ncommand. size=debug selects the smallest setting of every NAME: a tiny model, few "
-        "lengths and steps. If a\nmeasurement fails (exit status 1), on SIGTERM (143) and on Ctrl-C (130), "
-        "the command prints the rows\nmeasured before.",
+        details="Only in a clone. Other words are overrides of the measured config; `bench start` takes "
+        "experiment=NAME and\noverrides of its command. size=debug selects the smallest setting of every "
+        "NAME: a tiny model, few lengths\nand steps. If a measurement fails (exit status 1), on SIGTERM "
+        "(143) and on Ctrl-C (130), the command\nprints the rows measured before.",
         accepts_overrides=True,
     ),
     "corpus": Verb(

@@ -2,21 +2,12 @@
 
 import argparse
 
+from attnlab.cli.new import TEMPLATE_KINDS
 from attnlab.cli.parser import VerbParser
 
 SHELLS = ("bash", "zsh", "fish")
 BUDGET_NAMES = ("tokens", "parameters", "flops", "cache")  # values of `judge --budget`
 SCHEMA_NAMES = ("experiment", "spec", "run", "report")
-TEMPLATE_KINDS = (
-    "heads",
-    "mask",
-    "score",
-    "mixer",
-    "epilogue",
-    "task",
-    "logger",
-    "experiment",
-)  # kinds of `new`
 
 
 def add_word_arguments(parser: VerbParser) -> None:
@@ -47,17 +38,6 @@ def add_hydra_flags(parser: VerbParser) -> None:
 def add_plan_flags(parser: VerbParser) -> None:
     add_hydra_flags(parser)
     _add_json_flag(parser)
-
-
-def add_noise_flags(parser: VerbParser) -> None:
-    add_hydra_flags(parser)
-    parser.add_argument(
-        "--levels",
-        metavar="K",
-        type=int,
-        default=4,
-        help="train K initialization seeds, each with K data-order seeds (3 to 100, default 4)",
-    )
 
 
 def add_work_flags(parser: VerbParser) -> None:

@@ -7,7 +7,8 @@ import argparse
 from collections.abc import Iterable, Sequence
 
 from attnlab.cli.commands import BENCH_SUBJECTS, VERBS, build_parsers
-from attnlab.cli.flags import SCHEMA_NAMES, TEMPLATE_KINDS
+from attnlab.cli.flags import SCHEMA_NAMES
+from attnlab.cli.new import TEMPLATE_KINDS
 from attnlab.cli.verbs.list import EXPERIMENTS, list_experiments, list_groups
 
 SHELL_SCRIPTS = {

@@ -6,7 +6,6 @@ It is a pure function of report.json.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from attnlab import stats
 from attnlab.report.number_format import NONE, append_unit, format_bounds, format_number
 from attnlab.report.schema import (
     ClaimResult,
@@ -18,17 +17,16 @@ from attnlab.report.schema import (
     TradeoffPanel,
     Verdict,
 )
-from attnlab.report.tables.arm_options import describe_arm_options
-from attnlab.report.tables.filled_answer import fill_answer_template, get_budget_number
-from attnlab.report.tables.ranking import (
+from attnlab.report.tables.arm_columns import (
     CACHE_BYTE_KEYS,
     MANY_ARMS,
     average_seeds,
-    build_ranking_columns,
+    build_arm_columns,
     compare_by_seed,
-    compute_ranks,
     get_values_by_seed,
 )
+from attnlab.report.tables.arm_options import describe_arm_options
+from attnlab.report.tables.filled_answer import fill_answer_template, get_budget_number
 from attnlab.report.tables.wording import (
     DECIDED_VERDICTS,
     DELTA,
@@ -52,8 +50,7 @@ class AnswerArm:
     """An arm with the options that distinguish it, its result over complete pairs, verdict, and costs.
 
     The costs are in the order of the answer's. An arm without a comparable result is not ranked; its verdict
-    has the reason. `rank` holds simultaneously for all ranked arms; None as in `compute_ranks`. The learning
-    rate is None where all arms have the baseline's.
+    has the reason. The learning rate is None where all arms have the baseline's.
     """
 
     arm: str
@@ -62,7 +59,6 @@ class AnswerArm:
     is_ranked: bool
     verdict: str
     costs: list[float | None]
-    rank: stats.RankInterval | None = None
     learning_rate: float | None = None
 
 
@@ -87,11 +83,6 @@ class Answer:
         """Whether an arm was trained at another learning rate than the baseline."""
         return any(row.learning_rate for row in self.arms)
 
-    @property
-    def has_rank_column(self) -> bool:
-        """Whether the arms are so many that their ranks are shown."""
-        return len(self.arms) > MANY_ARMS and any(row.rank for row in self.arms)
-
 
 @dataclass(frozen=True)
 class EqualBytesArm:
@@ -114,9 +105,8 @@ def build_answer(report: Report) -> Answer:
     arms = [_build_arm(report, arm, options[arm], effects, panels) for arm in report.experiment.arms]
     sign = -1 if report.experiment.direction == "higher" else 1
     arms.sort(key=lambda row: (not row.is_ranked, sign * (row.result.mean or 0.0) if row.is_ranked else 0.0))
-    ranks = compute_ranks(report, [row.arm for row in arms if row.is_ranked])
     rates = _collect_learning_rates(report)
-    arms = [replace(row, rank=ranks.get(row.arm), learning_rate=rates.get(row.arm)) for row in arms]
+    arms = [replace(row, learning_rate=rates.get(row.arm)) for row in arms]
     return Answer(
         sentence=_format_answer(report, arms),
         label=effects[0].label if effects else report.experiment.metric,
@@ -128,43 +118,33 @@ def build_answer(report: Report) -> Answer:
 
 
 def build_arms_table(
-    report: Report, prepared: Answer | None = None, include_rankings: bool = True
+    report: Report, prepared: Answer | None = None, has_all_columns: bool = True
 ) -> tuple[list[str], list[list[str]]]:
-    """Build the arms as text: a header and a row each; optionally with all columns that rank them."""
+    """Build the arms as text: a header and a row each; optionally with all columns."""
     prepared = prepared or build_answer(report)
     effects = get_primary_effects(report)
-    ranking_columns = build_ranking_columns(report) if include_rankings else []
-    has_ranks = prepared.has_rank_column and include_rankings
+    other_columns = build_arm_columns(report) if has_all_columns else []
     labels = [("learning rate", "")] if prepared.has_learning_rate_column else []
-    labels += [("rank, 95% CI", "")] if has_ranks else []
     labels += [("seeds", "")] if prepared.has_seed_column else []
-    labels += [(column.label, column.unit) for column in ranking_columns]
+    labels += [(column.label, column.unit) for column in other_columns]
     labels += [(cost.label, cost.unit) for cost in prepared.costs]
     rows = []
     for row in prepared.arms:
         effect = effects.get(row.arm)
-        ranking_cells = [
-            _format_mean_interval(column.cells.get(row.arm), column.digits) for column in ranking_columns
+        other_cells = [
+            _format_mean_interval(column.cells.get(row.arm), column.digits) for column in other_columns
         ]
         costs = [
-            f"{format_number(value)}{_format_timed_interval(cost, row.arm) if include_rankings else ''}"
+            f"{format_number(value)}{_format_timed_interval(cost, row.arm) if has_all_columns else ''}"
             for cost, value in zip(prepared.costs, row.costs, strict=True)
         ]
         result = _format_mean_interval(row.result, prepared.digits)
         delta = format_effect(effect) if effect else NONE
         rate = [format_number(row.learning_rate)] if prepared.has_learning_rate_column else []
-        rank = [format_rank(row.rank)] if has_ranks else []
         seeds = [f"{row.result.n}"] if prepared.has_seed_column else []
-        rows.append([row.arm, result, delta, row.verdict, *rate, *rank, *seeds, *ranking_cells, *costs])
+        rows.append([row.arm, result, delta, row.verdict, *rate, *seeds, *other_cells, *costs])
     header = ["arm", append_unit(prepared.label, prepared.unit), DELTA, "verdict"]
     return [*header, *(append_unit(label, unit) for label, unit in labels)], rows
-
-
-def format_rank(rank: stats.RankInterval | None) -> str:
-    """Format a rank interval: `1 to 9`, or `3` where it is known."""
-    if rank is None:
-        return NONE
-    return f"{rank.low}" if rank.low == rank.high else f"{rank.low} to {rank.high}"
 
 
 def describe_short_training(report: Report) -> str:
@@ -392,7 +372,7 @@ def _format_cost_change(report: Report, arm: str, against: str) -> str:
 
 
 def _format_best_arms(report: Report, arms: Sequence[AnswerArm]) -> str:
-    """Format the best arm with those that may be best: their simultaneous rank intervals include 1."""
+    """Format the arm with the best mean, and the arms that are not compared with it."""
     ranked = [row for row in arms if row.result.mean is not None and row.is_ranked]
     unranked = [row.arm for row in arms if row.result.mean is not None and not row.is_ranked]
     untrained = [arm for arm in unranked if _find_untrained_note(report, arm)]
@@ -403,21 +383,10 @@ def _format_best_arms(report: Report, arms: Sequence[AnswerArm]) -> str:
         text = "; ".join(notes)
         return f"{text[:1].upper()}{text[1:]}"
     effects = [*get_primary_effects(report).values()]
-    best, *others = ranked
+    best = ranked[0]
     value = format_number(best.result.mean, max(row.digits for row in effects), unit=effects[0].unit)
     line = f"Best mean of {len(ranked)} arms in {effects[0].label}: {best.arm} ({value})"
-    if best.rank is None:
-        return "; ".join([line, *notes])
-    candidates = [row.arm for row in others if row.rank and row.rank.low == 1]
-    rest_count = len(candidates) - MANY_ARMS
-    listed = [*candidates[:MANY_ARMS], f"and {rest_count} more"] if rest_count > 1 else candidates
-    may_be_best = "may also be best" if best.rank.low == 1 else "may be best"
-    rest = (
-        f"these {may_be_best} (simultaneous 95% CIs of ranks): {', '.join(listed)}"
-        if candidates
-        else "every other arm ranks behind it (simultaneous 95% CIs of ranks)"
-    )
-    return "; ".join([line, rest, *notes])
+    return "; ".join([line, *notes])
 
 
 def _format_scope(

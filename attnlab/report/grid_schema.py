@@ -1,13 +1,13 @@
 """Types of the section `grid` of report.json: the crossed axes of a sweep without an experiment."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from attnlab.store.run_schema import Direction, FrozenModel
 
 CellState = Literal["TRAINED", "UNTRAINED", "NOT COMPARABLE", "NO RESULT"]
-ComponentKind = Literal["axis", "interaction", "higher", "seed", "noise"]
+FORMER_KEYS = ("rows", "columns", "panels", "averaged", "variance", "variance_note")
 Decimals = Annotated[int, Field(ge=0, le=20)]  # shown after the point
 
 
@@ -56,33 +56,11 @@ class GridAxis(FrozenModel):
     reason: str
 
 
-class VarianceShare(FrozenModel):
-    """The part of the variance of all runs that axes account for, and the part expected from noise alone."""
-
-    kind: ComponentKind
-    axes: list[str]
-    df: int
-    share: float
-    share_by_noise: float | None
-
-
-class VarianceSection(FrozenModel):
-    """Shares of variance over a balanced part of the grid; `note` describes the part that is left out."""
-
-    cells: int
-    seeds: list[int]
-    shares: list[VarianceShare]
-    note: str
-
-
 class GridSection(FrozenModel):
-    """The crossed axes of a sweep, its cells, main effects and shares of variance.
+    """The crossed axes of a sweep, its cells and main effects.
 
     - `digits`: decimals that the spread over seeds justifies
-    - `rows`, `columns`: keys of the axes that span the grid; one axis has no columns
-    - `panels`: keys of further axes, with a grid per combination; `averaged`: keys averaged in each cell
     - `best`: the best cell; None without one, and `best_note` explains the choice or its absence
-    - `variance_note`: reason why there are no shares of variance
     """
 
     metric: str
@@ -92,27 +70,22 @@ class GridSection(FrozenModel):
     digits: Decimals
     axes: list[GridAxis]
     cells: list[GridCell]
-    rows: str
-    columns: str | None
-    panels: list[str]
-    averaged: list[str]
     best: str | None
     best_note: str
-    variance: VarianceSection | None
-    variance_note: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _omit_former_keys(cls, content: Any) -> Any:
+        """Omit the layout and the shares of variance of earlier reports."""
+        if not isinstance(content, dict):
+            return content
+        return {key: value for key, value in content.items() if key not in FORMER_KEYS}
 
     @model_validator(mode="after")
-    def _find_named_parts(self) -> Self:
-        named_axes = {self.rows, self.columns, *self.panels, *self.averaged} - {None}
-        if missing := named_axes - {axis.key for axis in self.axes}:
-            raise ValueError(f"axes lacks {', '.join(sorted(map(str, missing)))}")
+    def _find_best_cell(self) -> Self:
         if self.best is not None and self.find_cell(self.best) is None:
             raise ValueError(f"best names no cell: {self.best}")
         return self
-
-    def get_axis(self, key: str) -> GridAxis:
-        """Return the axis of a swept key."""
-        return next(axis for axis in self.axes if axis.key == key)
 
     def find_cell(self, arm: str) -> GridCell | None:
         """Return the cell of an arm; None if there is none."""

@@ -16,10 +16,6 @@ from attnlab.stats.claim_family import (
     decide_claims,
     is_inside_region,
 )
-from attnlab.stats.crossed_components import (
-    estimate_crossed_components,
-    estimate_sampling_error,
-)
 from attnlab.stats.evalues import (
     ProportionDifferences,
     RankDifferences,
@@ -33,11 +29,7 @@ from attnlab.stats.evidence import (
     compute_two_sided_p_value,
     is_rounding_error,
 )
-from attnlab.stats.factorial import (
-    average_options,
-    decompose_variance,
-    find_balanced_subset,
-)
+from attnlab.stats.factorial import average_options
 from attnlab.stats.group_differences import GroupDifferences
 from attnlab.stats.online_discoveries import (
     compute_online_level,
@@ -63,7 +55,6 @@ from attnlab.stats.power import (
     simulate_seeds_to_decide,
     simulate_seeds_to_decide_median,
 )
-from attnlab.stats.rank_intervals import RankInterval, compute_rank_intervals
 from attnlab.stats.sensitivity import (
     compute_leave_one_out_range,
     decide_by_sign_flips,
@@ -102,7 +93,6 @@ __all__ = [
     "PairedEstimate",
     "ProportionDifferences",
     "RankDifferences",
-    "RankInterval",
     "SeedsToDecide",
     "StoppingRule",
     "adjust_holm_p_values",
@@ -112,7 +102,6 @@ __all__ = [
     "compute_leave_one_out_range",
     "compute_online_level",
     "compute_product_interval",
-    "compute_rank_intervals",
     "compute_region_p_value",
     "compute_sign_evalue",
     "compute_t_evalue",
@@ -121,16 +110,12 @@ __all__ = [
     "count_unanimous_seeds",
     "decide_by_sign_flips",
     "decide_claims",
-    "decompose_variance",
     "estimate_compute_equivalent",
-    "estimate_crossed_components",
     "estimate_median",
     "estimate_paired_difference",
     "estimate_ratio_of_medians",
-    "estimate_sampling_error",
     "estimate_sd_bounds",
     "estimate_seeds_to_decide",
-    "find_balanced_subset",
     "find_detectable_effect",
     "find_detectable_group_effect",
     "find_group_seeds_needed",

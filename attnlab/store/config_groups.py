@@ -95,7 +95,6 @@ class SweepGroup(ConfigGroup):
     halve_batch: bool = _BOOLEAN_FIELD
     unchecked: bool = _BOOLEAN_FIELD
     checkpoint_every: int = _make_integer_field(1, MAX_STEPS)
-    noise: int | None = _make_field("a number of seeds per source from 3 to 100, or null", ge=3, le=100)
     work: WorkLimits | None = _make_field("the limits of a worker, which `attnlab work` sets")
     train: str = _make_field("a module name", min_length=1)
 

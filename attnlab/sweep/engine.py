@@ -27,7 +27,7 @@ from attnlab.store.guards.preregistrations import Preregistration
 from attnlab.store.lease import describe_owner, hold_lease, upload_results
 from attnlab.store.remote_files import is_url
 from attnlab.store.run_schema import RunConfig, RunResult
-from attnlab.sweep import noise_grid, reporting, wandb_report
+from attnlab.sweep import reporting, wandb_report
 from attnlab.sweep.arm_timing import measure_arm_times
 from attnlab.sweep.execute import logger_sync, process_control, submission, worker_slots
 from attnlab.sweep.execute.process_control import INTERRUPTED, TERMINATED, SigtermExit
@@ -128,8 +128,6 @@ class _Sweep:
             return self.show(self.plan())
         with self.progress.serve_command():
             try:
-                if (levels := self.settings.get("noise")) is not None:
-                    return self.measure_noise(levels)
                 limits = self.settings.get("work")
                 return self.train_and_report() if limits is None else self.work(WorkLimits(**limits))
             except Submitted as submitted:
@@ -261,37 +259,6 @@ class _Sweep:
         self.progress.close()
         print("interrupted: all runs were stopped; repeat the command to resume", flush=True)
         return INTERRUPTED if isinstance(interrupt, KeyboardInterrupt) else TERMINATED
-
-    def measure_noise(self, levels: int) -> int:
-        """Train the grid of seeds of each plan's experiment and write its noise; return the exit status."""
-        plans = self.plan()
-        grids = [noise_grid.plan_grid(plan, levels) for plan in plans]
-        self.validate_plans(grids)
-        run_directories.require_writable_folder(self.reports, "paths.reports")
-        self.register_references(grids)
-        status = FAILED
-        try:
-            with suppress(FirstFailure):
-                status = self.launch_runs(
-                    self.select_runs_to_launch([run for grid in grids for run in grid.runs]), grids
-                )
-        except (KeyboardInterrupt, SigtermExit) as interrupt:
-            return self.acknowledge_interrupt(interrupt)
-        command = reporting.format_noise_command(self.command_line, levels)
-        for plan, grid in zip(plans, grids, strict=True):
-            slots = work_left.count_slots([plan], self.root, self.settings)
-            try:
-                report = noise_grid.build_noise_report(
-                    plan, grid, levels, self.root, self.context, slots, command
-                )
-            except InvalidConfig as error:
-                print(escape_unprintable(str(error)), flush=True)
-                status = FAILED
-                continue
-            reporting.publish_noise(report, self.reports)
-        self.progress.close()
-        self.sync_loggers(grids, [], has_ended=not status)
-        return status
 
     def write_report_now(self, plans: list[Plan]) -> int:
         """Write a report of the runs that have finished so far; train and time nothing."""

@@ -21,7 +21,6 @@ from attnlab.sweep.slow_notice import notify_if_slow
 from attnlab.sweep.status import interim_status
 
 if TYPE_CHECKING:
-    from attnlab.report.noise_schema import NoiseReport
     from attnlab.report.schema import Report as ReportDocument
     from attnlab.report.schema import TimingResult
     from attnlab.report.verdicts.results import Run
@@ -166,29 +165,6 @@ def publish_report(draft: DraftReport, root: Path, reports: Path) -> None:
     print(f"report: {page}", flush=True)
     if draft.preregistration is not None:
         preregistrations.record_known_pairs(root, draft.preregistration)
-
-
-def format_noise_command(command_line: Sequence[str], levels: int) -> str:
-    """Format the command of `attnlab noise`, which passes its `--levels` on as `sweep.noise`."""
-    words = [word for word in command_line if not word.startswith("++sweep.noise=")]
-    command = format_command([*words, "--levels", str(levels)])
-    return command.replace("attnlab ", "attnlab noise ", 1)
-
-
-def publish_noise(report: "NoiseReport", reports: Path) -> None:
-    """Write the noise of an experiment next to its report, as JSON and Markdown, and print it."""
-    from attnlab.report.noise_schema import NOISE_FILE
-    from attnlab.report.pages.noise_page import format_noise
-    from attnlab.report.pages.report_files import format_json, write_atomically
-
-    folder = reports / report.title
-    folder.mkdir(parents=True, exist_ok=True)
-    text = format_noise(report)
-    write_atomically(folder / NOISE_FILE, format_json(report.to_dict()).encode())
-    page = (folder / NOISE_FILE).with_suffix(".md")
-    write_atomically(page, text.encode())
-    print(escape_unprintable(text, "\n"))
-    print(f"noise: {page}", flush=True)
 
 
 def _print_colored(line: str) -> None:

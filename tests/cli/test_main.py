@@ -169,7 +169,6 @@ def test_file_that_is_not_yaml_hides_no_other_from_the_list(run_main, tmp_path):
         (["list", "hed"], "list hed: not a group or experiment (nearest: heads, schedule)"),
         (["plan", "gqa_vs_mah"], "gqa_vs_mah: unknown experiment (nearest: gqa_vs_mha"),
         (["plan", "gqa_vs.mah"], "gqa_vs.mah: unknown experiment (nearest: gqa_vs_mha"),
-        (["noise", "gqa_vs_mah"], "gqa_vs_mah: unknown experiment (nearest: gqa_vs_mha"),
         (["work", "gqa_vs_mah"], "gqa_vs_mah: unknown experiment (nearest: gqa_vs_mha"),
         (
             ["plan", "gqa_vs_mha", "mla_vs_gqa"],

@@ -29,7 +29,7 @@ def iter_strings(path):
 
 def collect_texts():
     """Collect the strings of attnlab's source and of shipped files, by path."""
-    folders = (HOME, HOME.parent / "hydra_plugins")
+    folders = (HOME, *(HOME.parent / name for name in ("benchmarks", "hydra_plugins")))
     texts_by_path = {path: list(iter_strings(path)) for folder in folders for path in folder.rglob("*.py")}
     shipped_keys = [
         path

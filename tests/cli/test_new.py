@@ -14,9 +14,8 @@ from sampling import full
 
 from attnlab import testing
 from attnlab.cli.commands import parse_verb_line
-from attnlab.cli.flags import TEMPLATE_KINDS
 from attnlab.cli.main import main
-from attnlab.cli.new import new_command
+from attnlab.cli.new import TEMPLATE_KINDS, new_command
 from attnlab.cli.verbs.list import list_groups
 from attnlab.config import CONF
 from attnlab.testing import conformance

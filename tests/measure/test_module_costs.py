@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnlab.attention.cache import DynamicCache, SlidingWindowCache
-from attnlab.cli.bench.bench_config import compose_run_config
+from attnlab.cli.run_config import compose_run_config
 from attnlab.inference_cost.serving_cost import Serving, compute_serving_cost
 from attnlab.measure.generation_costs import predict_generation_cost
 from attnlab.measure.module_costs import count_module_cost

@@ -3,9 +3,9 @@
 import pytest
 import torch
 import yaml
+from window_scores import measure_window_scores
 
 from attnlab.config import CONF
-from attnlab.measure.window_scores import measure_window_scores
 from attnlab.store import run_directories
 from attnlab.training import run
 

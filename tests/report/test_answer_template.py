@@ -1,5 +1,6 @@
-"""The answer of an experiment's own template, the ranking of many arms, and the headline over corpora."""
+"""The answer of an experiment's own template, many arms, and the headline over corpora."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +123,11 @@ def test_shipped_templates_are_valid() -> None:
     assert templates >= 10
 
 
-def test_many_arms_are_ranked_with_those_that_may_also_be_best(tmp_path: Path) -> None:
+def test_answer_about_many_arms_names_the_best_mean_and_tests_nothing(tmp_path: Path) -> None:
     effects = {"mha": 0.0, "near": 0.001, **{f"arm_{i}": 0.05 * i for i in range(1, 9)}}
     sentence = build_answer(make_report(tmp_path, World(effects), claims=[])).sentence
-    assert sentence.startswith("No preregistered claim. Best mean of 10 arms in val/loss: mha (")
-    assert "); these may also be best (simultaneous 95% CIs of ranks): near; at size debug" in sentence
+    start = r"No preregistered claim\. Best mean of 10 arms in val/loss: mha \([\d.]+ nats\); at size debug"
+    assert re.match(start, sentence)
 
 
 def add_corpora(report: Report, corpora: dict[str, str], own: str = "prose") -> Report:

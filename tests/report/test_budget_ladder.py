@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import ledger_rows
 import numpy as np
 import pytest
 from test_replications import create_report
@@ -102,7 +103,7 @@ def test_page_and_text_speak_of_budgets(tmp_path, blank_charts):
         body = re.sub(r"<(style|script)>.*?</\1>", "", text, flags=re.DOTALL)
         assert not re.search(r"ladder size|at each size|across sizes|ten times", body, re.IGNORECASE)
     assert "reached sooner, not lower" in terminal
-    [summary] = ladder_page.summarize_scaling_verdicts([ladder]).values()
+    [summary] = ledger_rows.summarize_scaling_verdicts([ladder]).values()
     assert summary == "400k to 3.2M tokens: SAME PLATEAU"
     index = render_index(tmp_path)
     assert "only reached sooner?" in index

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+import ledger_rows
 import pytest
 from synthetic import build_claim_result
 
 from attnlab import stats
-from attnlab.report.ledger_rows import _format_decision_cell
 from attnlab.report.schema import (
     ClaimResult,
     CorpusClaim,
@@ -300,7 +300,9 @@ def test_unknown_threshold_is_no_result_with_a_reason() -> None:
 def test_verdict_without_decision_has_no_conclusion(verdict: Verdict) -> None:
     claim = build_claim_result(0.05, 0.08, verdict)
     assert format_conclusion(claim) == verdict.lower()
-    assert _format_decision_cell(claim) == f"95% CI [+0.050, +0.080]: {verdict.lower()}", "in the ledger too"
+    assert ledger_rows._format_decision_cell(claim) == f"95% CI [+0.050, +0.080]: {verdict.lower()}", (
+        "in the ledger too"
+    )
 
 
 @pytest.mark.parametrize("verdict", Verdict)

@@ -1,21 +1,19 @@
-"""Reports on the same arms with different results link each other, on both pages and in the ledger."""
+"""Reports on the same arms with different results are found, and listed in the ledger."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import ledger
 import pytest
+from conflicts import Conflict, Difference, find_conflicts
+from ledger_rows import load_ledger
 from synthetic import World, build_context, build_provenance, build_timing, write_runs
 
-from attnlab.report import ledger, reports_folder
-from attnlab.report.ledger_rows import load_ledger
-from attnlab.report.pages.report_files import load_conflicts, render_report
 from attnlab.report.report_builder import build_report
-from attnlab.report.tables.conflicts import Difference
+from attnlab.report.schema import load_report
 
 SEEDS = [0, 1, 2, 3, 4, 5]
 FAST = {"optim": {"lr": 0.006}}
-pytestmark = pytest.mark.usefixtures("blank_charts")
 
 
 def write_heads_report(
@@ -35,11 +33,15 @@ def write_heads_report(
     return folder
 
 
-def test_reports_that_differ_link_each_other_with_the_reason(tmp_path: Path) -> None:
-    folders = [
-        write_heads_report(tmp_path, "slow", 0.05, {}),
-        write_heads_report(tmp_path, "fast & loose", -0.01, FAST),
-    ]
+def load_conflicts(folder: Path) -> dict[str, list[Conflict]]:
+    return find_conflicts(
+        {path.parent.name: load_report(path) for path in sorted(folder.glob("*/report.json"))}
+    )
+
+
+def test_reports_that_differ_are_found_with_the_reason(tmp_path: Path) -> None:
+    write_heads_report(tmp_path, "slow", 0.05, {})
+    write_heads_report(tmp_path, "fast & loose", -0.01, FAST)
     write_heads_report(tmp_path, "same", 0.05, {"optim": {"lr": 0.003}})
     write_heads_report(tmp_path, "large", -0.05, FAST, size="M")
     write_heads_report(tmp_path, "wide", -0.05, {"model": {"ffn_width": 512}})
@@ -54,19 +56,6 @@ def test_reports_that_differ_link_each_other_with_the_reason(tmp_path: Path) -> 
     assert effect.here.startswith("+0.050 nats, 95% CI [")
     assert effect.there.startswith("\N{MINUS SIGN}0.010 nats, 95% CI [")
     assert claim == Difference("claim on gqa vs mha", "REFUTED", "SUPPORTED")
-
-    for folder, other, reason in (
-        (folders[0], "fast%20%26%20loose", "0.003 here and 0.006 there"),
-        (folders[1], "slow", "0.006 here and 0.003 there"),
-    ):
-        page = render_report(folder).read_text("utf-8")
-        answer = page.partition('<p class="answer">')[2].partition('class="sortable arms"')[0]
-        assert f'<a href="../{other}/report.html"' in answer
-        assert f"and has another result. optim.lr of gqa is {reason}." in answer
-        markdown = (folder / "report.md").read_text("utf-8").partition("| arm |")[0]
-        assert f"(../{other}/report.md)" in markdown
-        assert f"and has another result. optim.lr of gqa is {reason}." in markdown
-        assert "| claim on gqa vs mha | " in markdown
 
 
 @pytest.mark.parametrize(
@@ -96,23 +85,6 @@ def test_budgets_of_one_ladder_are_no_conflict(tmp_path: Path, other: str, is_co
         context = {"kind": "rung", "name": name, "combined_report": combined, "ladder": None, "rates": None}
         source.write_text(json.dumps({**json.loads(source.read_text()), "replication": context}))
     assert bool(load_conflicts(tmp_path / "reports")) == is_conflict
-
-
-def test_new_conflict_renders_the_pages_of_both_reports_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        reports_folder, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(1)
-    )
-    write_heads_report(tmp_path, "other", 0.05, {}, size="M")
-    folder = write_heads_report(tmp_path, "slow", 0.05, {}).parent
-    first, *_ = reports_folder.render_folder(folder)
-    assert first == (0, 2, "", "")
-    write_heads_report(tmp_path, "fast", -0.05, FAST)
-    first, *_ = reports_folder.render_folder(folder)
-    assert first == (1, 3, "", ""), "the page of other is unchanged"
-    for name, other in (("slow", "fast"), ("fast", "slow")):
-        assert f'<a href="../{other}/report.html"' in (folder / name / "report.html").read_text("utf-8")
 
 
 def test_ledger_lists_reports_that_differ(tmp_path: Path) -> None:

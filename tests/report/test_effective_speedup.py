@@ -4,12 +4,13 @@ import json
 import math
 from dataclasses import replace
 
+import ledger
 import pytest
 from synthetic import World, build_context, build_provenance, build_timing, write_runs
 from test_training_equivalence import EXPERIMENT_FILE, build_calibration
 
 from attnlab import stats
-from attnlab.report import frames, ledger
+from attnlab.report import frames
 from attnlab.report.pages.html import render_html
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report

@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+import ledger
+import ledger_goals
+import ledger_rows
 import pytest
+from false_positives import DECISION_RULES
+from ledger_rows import find_claim_axis, load_ledger
 from omegaconf import OmegaConf
 from synthetic import World, build_claim_result, build_context, build_provenance, build_timing, write_runs
 
 from attnlab.config import CONF
-from attnlab.report import ledger, ledger_rows
-from attnlab.report.ledger_rows import load_ledger
-from attnlab.report.outdated import describe_outdated
-from attnlab.report.pages.report_files import render_report_files
 from attnlab.report.report_builder import build_report
 from attnlab.report.report_diff import format_diff
 from attnlab.report.schema import ClaimResult, Report, load_report
-from attnlab.report.tables.claim_sources import Citation, build_citations, find_claim_axis, find_same_claim
+from attnlab.report.tables.claim_sources import Citation, build_citations, find_same_claim
 from attnlab.report.tables.wording import format_effect
-from attnlab.stats.false_positives import DECISION_RULES
 from attnlab.store.experiment_schema import Claim
 
 SIX = [0, 1, 2, 3, 4, 5]
@@ -36,8 +36,6 @@ def write_experiment_report(
     cited: bool = True,
     other: Mapping[str, str] = MappingProxyType({}),
     looks: list[int] | None = None,
-    goals: Sequence[str] | Mapping[str, str] = (),
-    goal_arms: Sequence[str] = (),
     **effects: float,
 ) -> None:
     """Write a report of an invented experiment; its first claim cites a source, and `other` a conflicting
@@ -51,11 +49,7 @@ def write_experiment_report(
         declared[0] |= other
     runs = write_runs(root / "runs" / name, world)
     provenance = build_provenance(
-        preregistered={
-            "claims": declared,
-            "goals": {**goals} if isinstance(goals, Mapping) else [*goals],
-            "goal_arms": [*goal_arms],
-        },
+        preregistered={"claims": declared},
         command=f"python -m attnlab +experiment={name}",
     )
     folder = root / "reference" / name
@@ -137,22 +131,13 @@ def test_ledger_page_has_the_same_rows_and_filter_data(tmp_path):
     assert not re.search(r'(?:src|href)="https?:', page)
 
 
-def test_outdated_report_is_marked_on_its_page_and_in_the_ledger(tmp_path):
+def test_outdated_report_is_marked(tmp_path, monkeypatch):
     for name in ("old", "new", "grown@sizes.S"):
-        write_experiment_report(tmp_path, name, goals=["cache"])
+        write_experiment_report(tmp_path, name)
+        monkeypatch.setitem(ledger_goals.GOALS, name, {"goals": ["cache"]})
     folder = tmp_path / "reference"
-    rows = [f"| [{name}]({name}/report.md) | `abc` | {{}} |" for name in ("old", "grown@sizes.S")]
-    (folder / "OUTDATED.md").write_text(
-        rows[0].format("epsilon, schedule") + "\n" + rows[1].format("schedule")
-    )
-    assert describe_outdated(folder / "new") == []
-    assert "(schedule)" in describe_outdated(folder / "grown@sizes")[0], "a size of the ladder is outdated"
-    for name in ("old", "new"):
-        render_report_files(folder / name / "report.json")
-        pages = [(folder / name / page).read_text("utf-8") for page in ("report.md", "report.html")]
-        assert ["ways that alter these numbers (epsilon, schedule)" in page for page in pages] == [
-            name == "old"
-        ] * 2
+    rows = [f"| [{name}]({name}/report.md) | `abc` | schedule |\n" for name in ("old", "grown@sizes.S")]
+    (folder / "OUTDATED.md").write_text("".join(rows))
     loaded = load_ledger(folder)
     markdown, page = ledger.render_ledger_markdown(loaded, folder), ledger.render_ledger_html(loaded, folder)
     links = {folder for cells in parse_rows(markdown) for folder in cells[:1]}
@@ -240,7 +225,7 @@ def test_axis_of_a_claim_is_the_first_group_in_which_its_arms_differ(one_seed_re
 
 @pytest.mark.rare
 def test_runs_of_the_null_experiment_give_false_positive_rates(tmp_path, monkeypatch):
-    monkeypatch.setattr("attnlab.stats.false_positives.POOLS", 4)
+    monkeypatch.setattr("false_positives.POOLS", 4)
     write_experiment_report(tmp_path, "mine")
     folder = tmp_path / "reference"
     assert "False positives" not in ledger.render_ledger_markdown(load_ledger(folder), folder)
@@ -312,9 +297,9 @@ def test_inconclusive_claim_shows_the_required_seeds(one_seed_report, changes, s
     assert ledger_rows._format_required_seeds(build_claim_result(-0.1, 0.1, **fields), runs) == says
 
 
-def test_options_of_a_goal_show_effect_cache_and_verdict(tmp_path):
-    """An experiment that attnlab has no file of: its goals are those of its preregistration."""
-    write_experiment_report(tmp_path, "mine", goals=["cache"])
+def test_options_of_a_goal_show_effect_cache_and_verdict(tmp_path, monkeypatch):
+    monkeypatch.setitem(ledger_goals.GOALS, "mine", {"goals": ["cache"]})
+    write_experiment_report(tmp_path, "mine")
     write_experiment_report(tmp_path, "without")
     folder = tmp_path / "reference"
     loaded = load_ledger(folder)
@@ -338,18 +323,15 @@ def test_options_of_a_goal_show_effect_cache_and_verdict(tmp_path):
     assert page.count('<tr role="row" data-option>') == len(table.options)
 
 
-def test_goal_shows_its_own_metric_and_only_its_arms(tmp_path):
+def test_goal_shows_its_own_metric_and_only_its_arms(tmp_path, monkeypatch):
     report = load_report(ROOT / "reports" / "reference" / "forgetting_attention" / "report.json")
     metric = "length/excess/4"
-    for name, goals, arms in (
-        ("length", {"context": metric, "loss": "val/loss"}, ["forget", "none"]),
-        ("unmeasured", {"context": "length/excess/9"}, None),
-    ):
-        declared = report.reproduce.preregistered | {"goals": goals, "goal_arms": arms}
-        fields = {
-            "experiment": report.experiment.model_copy(update={"name": name}),
-            "reproduce": report.reproduce.model_copy(update={"preregistered": declared}),
-        }
+    for name, settings in {
+        "length": {"goals": {"context": metric, "loss": "val/loss"}, "arms": ["forget", "none"]},
+        "unmeasured": {"goals": {"context": "length/excess/9"}},
+    }.items():
+        monkeypatch.setitem(ledger_goals.GOALS, name, settings)
+        fields = {"experiment": report.experiment.model_copy(update={"name": name})}
         (tmp_path / name).mkdir()
         (tmp_path / name / "report.json").write_text(
             json.dumps(report.model_copy(update=fields).to_dict()), "utf-8"
@@ -395,3 +377,14 @@ def test_options_show_the_effects_on_other_corpora(tmp_path):
     code = load_report(tmp_path / "gqa_vs_mha@code" / "report.json")
     [effect] = [row for row in code.effects if row.primary and row.arm == "gqa"]
     assert option.tested == f"size S on pydocs; on code {format_effect(effect)}: {effect.verdict}"
+
+
+@pytest.mark.parametrize("name", ledger_goals.GOALS)
+def test_goals_name_arms_and_metrics_of_the_experiment(name):
+    settings = ledger_goals.GOALS[name]
+    experiment = OmegaConf.to_container(OmegaConf.load(CONF / "experiment" / f"{name}.yaml"))
+    assert {*settings["goals"]} <= {*ledger_goals.GOAL_TITLES}
+    assert {*settings.get("arms", [])} <= {*experiment["arms"]}
+    metrics = {experiment["metric"], *experiment.get("metrics", [])}
+    metrics |= {claim.get("metric", experiment["metric"]) for claim in experiment["claims"]}
+    assert {*settings["goals"].values()} <= metrics if isinstance(settings["goals"], dict) else True

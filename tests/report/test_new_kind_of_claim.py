@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import ledger
+import ledger_rows
 import pytest
 from synthetic import World, build_context, build_provenance, write_runs
 
 from attnlab import stats
-from attnlab.report import ledger, ledger_rows
 from attnlab.report.pages.report_files import write_report
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import PreregisteredClaim, Report

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import ledger_rows
 import numpy as np
 import pytest
 from synthetic import build_claim_result
@@ -193,13 +194,13 @@ def test_exploratory_ladder_is_marked_everywhere():
             "\n".join(ladder_page.format_ladder_lines(ladder)),
         )
         assert ["EXPLORATORY" in output for output in outputs] == [is_exploratory] * 3
-        assert ladder_page.summarize_scaling_verdicts([ladder]) == {
+        assert ledger_rows.summarize_scaling_verdicts([ladder]) == {
             ("heads", "four", "two"): f"{ladder.scope}: HOLDS{' (exploratory)' if is_exploratory else ''}"
         }
-    assert "exploratory" not in ladder_page.format_decision_accuracy(
+    assert "exploratory" not in ledger_rows.format_decision_accuracy(
         [preregistered]
-    ) + ladder_page.format_decision_accuracy([exploratory])
-    accuracy = ladder_page.format_decision_accuracy([preregistered, exploratory])
+    ) + ledger_rows.format_decision_accuracy([exploratory])
+    accuracy = ledger_rows.format_decision_accuracy([preregistered, exploratory])
     assert "Over 2 ladders: " in accuracy
     assert "agreed in 6 of 6 cases" in accuracy
     assert "Without exploratory ladders: Over 1 ladder: " in accuracy
@@ -384,7 +385,7 @@ def test_transferred_rates_that_differ_get_a_caveat(rate, has_caveat):
         assert (caveat in output) == has_caveat
     alone = ladder.model_copy(update={"ladder": ladder.ladder.model_copy(update={"rates": None})})
     assert caveat not in ladder_page.render_ladder_markdown(alone)
-    [sizes] = ladder_page.summarize_scaling_verdicts([ladder]).values()
+    [sizes] = ledger_rows.summarize_scaling_verdicts([ladder]).values()
     assert sizes.endswith(" (learning rates differ)") == has_caveat
 
 

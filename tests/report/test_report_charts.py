@@ -10,7 +10,7 @@ from worlds import SyntheticReports
 from attnlab.report.charts import comparison_charts, comparison_figures, series_figures, vega_layers
 from attnlab.report.charts.svg import CSS_COLORS, render_svg
 from attnlab.report.schema import Effect, Report, load_report
-from attnlab.report.tables.ranking import build_ranking_columns
+from attnlab.report.tables.arm_columns import build_arm_columns
 from attnlab.report.tables.wording import format_effect
 
 REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
@@ -231,7 +231,7 @@ def report_of_three_seeds() -> Report:
 
 def test_intervals_of_proportions_stay_between_zero_and_one(report_of_three_seeds: Report) -> None:
     report = report_of_three_seeds
-    [column] = [column for column in build_ranking_columns(report) if column.label == "val/accuracy"]
+    [column] = [column for column in build_arm_columns(report) if column.label == "val/accuracy"]
     cells = column.cells.values()
     assert all(0 <= cell.low <= cell.mean <= cell.high <= 1 for cell in cells if cell.low is not None)
     assert column.cells["tpa"].high == 1, "its t interval ends at 1.73"

@@ -62,7 +62,7 @@ def test_index_names_unreadable_reports(synthetic_reports: SyntheticReports, tmp
     assert 'href="good/report.html"' in page
 
 
-def test_index_lists_ladders_and_sizes_and_links_the_ledger(tmp_path: Path) -> None:
+def test_index_lists_ladders_and_the_claims_of_sizes(tmp_path: Path) -> None:
     name = "gqa_vs_mha@two_cores"
     for folder, file in ((name, "ladder.json"), (f"{name}.S", "report.json")):
         (tmp_path / folder).mkdir()
@@ -71,11 +71,10 @@ def test_index_lists_ladders_and_sizes_and_links_the_ledger(tmp_path: Path) -> N
     page = (tmp_path / "index.html").read_text("utf-8")
     assert f'href="gqa_vs_mha%40two_cores/report.html">{name}</a>' in page
     assert f">{name}.S</a>" in page, "not the experiment's name, which its other rungs have too"
-    assert f"<li>{load_ladder(tmp_path / name).headline}</li>" in page
-    assert f"python -m attnlab report {tmp_path.name}<" in page
-    (tmp_path / "ledger.html").write_text("")
-    write_index(tmp_path)
-    assert '<a href="ledger.html">' in (tmp_path / "index.html").read_text("utf-8")
+    assert f'<td class="prose">{load_ladder(tmp_path / name).headline}</td>' in page
+    claims = load_report(tmp_path / f"{name}.S" / "report.json").verdict.claims
+    assert page.count(f">{name}.S</a>") == len(claims), "a row per claim"
+    assert page.count('<span class="badge">') == len(claims)
 
 
 @pytest.mark.usefixtures("blank_charts")

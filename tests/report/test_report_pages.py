@@ -274,7 +274,7 @@ def test_intervals_in_cells_break_nowhere(synthetic_reports: SyntheticReports) -
 def test_links_to_other_pages_name_the_command_that_makes_them(synthetic_reports: SyntheticReports) -> None:
     source = (synthetic_reports["good"][1] / "report.html").read_text("utf-8")
     links = re.findall(r'<a href="\.\./[^>]*>', source)
-    assert len(links) >= 2
+    assert links
     assert all("python -m attnlab report FOLDER" in link for link in links)
 
 

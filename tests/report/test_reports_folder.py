@@ -1,4 +1,4 @@
-"""`report FOLDER` renders changed reports of a folder, its index and its ledger."""
+"""`report FOLDER` renders changed reports of a folder and its index."""
 
 import json
 import os
@@ -12,9 +12,7 @@ import pytest
 from worlds import SyntheticReports
 
 from attnlab.cli.main import main
-from attnlab.report import ledger, reports_folder
-from attnlab.report.ledger_rows import load_ledger
-from attnlab.report.outdated import OUTDATED_PAGE
+from attnlab.report import reports_folder
 from attnlab.report.schema import REPORT_VERSION, load_report
 from attnlab.report.tables import map_archive
 
@@ -84,7 +82,7 @@ def test_folder_is_rendered_by_several_processes(
     assert main(["report", str(folder), "--json"]) == 0
     tail, err = capsys.readouterr()
     pages = [folder / "nothing" / "report.html", folder / "single" / "report.html"]
-    pages += [folder / "index.html", folder / "ledger.html"]
+    pages += [folder / "index.html"]
     assert json.loads(tail) == {"pages": [str(page) for page in pages], "errors": []}
     assert "2/2" in err
     assert {path.name for path in (folder / "single").iterdir()} == FILES
@@ -92,12 +90,6 @@ def test_folder_is_rendered_by_several_processes(
         alone = synthetic_reports[name][1]
         for file in ("report.html", "report.md", "runs.csv", "summary.png"):
             assert (folder / name / file).read_bytes() == (alone / file).read_bytes(), file
-    assert (folder / "README.md").read_text("utf-8") == ledger.render_ledger_markdown(
-        load_ledger(folder), folder
-    )
-    assert (folder / "ledger.html").read_text("utf-8") == ledger.render_ledger_html(
-        load_ledger(folder), folder
-    )
     assert 'href="single/report.html"' in (folder / "index.html").read_text("utf-8")
 
 
@@ -113,15 +105,14 @@ def test_reports_are_rendered_despite_an_invalid_file_of_digests(folder: Path, c
 def test_folder_whose_name_is_not_utf8_is_listed(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "nothing").rename(os.fsdecode(os.fsencode(folder) + b"/caf\xe9"))
     assert main(["report", str(folder)]) == 0
-    for page in ("index.html", "ledger.html"):
-        assert 'href="caf%E9/report.html' in (folder / page).read_text("utf-8")
+    assert 'href="caf%E9/report.html' in (folder / "index.html").read_text("utf-8")
 
 
 @pytest.mark.usefixtures("inline_pool")
 def test_only_pages_with_changed_sources_are_rendered_again(folder: Path) -> None:
     assert main(["report", str(folder)]) == 0
     first, first_beside = read_versions(folder), read_sibling_files(folder)
-    assert set(first_beside) == {"index.html", "ledger.html", "README.md", ".rendered.json"}
+    assert set(first_beside) == {"index.html", ".rendered.json"}
     assert main(["report", str(folder)]) == 0
     assert read_versions(folder) == first, "not even their times have changed"
 
@@ -142,18 +133,12 @@ def test_only_pages_with_changed_sources_are_rendered_again(folder: Path) -> Non
     assert b"gqa is no worse than mha" in reworded["single/report.html"][1]
     assert b"gqa is no worse than mha" in read_sibling_files(folder)["index.html"]
 
-    (folder / OUTDATED_PAGE).write_text("| [single](single/report.md) | `1a2b` | schedule |\n")
-    assert main(["report", str(folder)]) == 0
-    outdated = read_versions(folder)
-    assert list_rendered_reports(reworded, outdated) == {"single"}
-    assert b"alter these numbers (schedule)" in outdated["single/report.html"][1]
-
     (folder / "nothing" / "report.html").unlink()
     (folder / "single" / "attention.npz").unlink()
     assert main(["report", str(folder)]) == 0
     last = read_versions(folder)
-    assert list_rendered_reports(outdated, last) == {"nothing", "single"}
-    assert EXPLORER in outdated["single/report.html"][1]
+    assert list_rendered_reports(reworded, last) == {"nothing", "single"}
+    assert EXPLORER in reworded["single/report.html"][1]
     assert EXPLORER not in last["single/report.html"][1]
 
 
@@ -172,19 +157,6 @@ def test_report_of_another_version_does_not_stop_the_others(
     assert (folder / "single" / "report.html").is_file()
     assert (folder / "index.html").is_file()
     assert not (folder / "nothing" / "report.html").exists()
-    assert not (folder / "ledger.html").exists(), "it would lack the claims of that report"
-
-
-@pytest.mark.usefixtures("inline_pool")
-@pytest.mark.parametrize("name", ["README.md", "ledger.html"])
-def test_foreign_page_is_not_replaced(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    notes = "# My notes\n\n`python -m attnlab report reports` renders these.\n"
-    (folder / name).write_text(notes)
-    assert main(["report", str(folder)]) == 2
-    assert f"{name}: not a ledger page of attnlab" in capsys.readouterr().err
-    assert (folder / name).read_text() == notes
-    assert set(read_sibling_files(folder)) == {name, "index.html", ".rendered.json"}
-    assert (folder / "single" / "report.html").is_file()
 
 
 @pytest.mark.usefixtures("inline_pool")

@@ -4,10 +4,10 @@ import re
 import shutil
 from pathlib import Path
 
+import ledger
 import pytest
 
 from attnlab.config import CONF
-from attnlab.report import ledger
 from attnlab.report.pages.report_files import render_report
 from attnlab.report.replications.ladder_page import render_ladder
 from attnlab.report.tables import source_links

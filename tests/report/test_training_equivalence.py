@@ -5,11 +5,11 @@ calibration.
 import json
 from dataclasses import replace
 
+import ledger
 import pytest
 from synthetic import World, build_context, build_provenance, write_runs
 
 from attnlab import stats
-from attnlab.report import ledger
 from attnlab.report.pages.html import render_html
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report

@@ -1,13 +1,14 @@
-"""Page, Markdown, terminal, W&B and ledger print an effect identically."""
+"""Page, Markdown, terminal, W&B, index and ledger print an effect identically."""
 
 import re
 from html import unescape
 from pathlib import Path
 
+import ledger
+import ledger_rows
 import pytest
 from synthetic import World, build_context, build_provenance, build_timing, write_runs
 
-from attnlab.report import ledger, ledger_rows
 from attnlab.report.pages import terminal
 from attnlab.report.pages.report_files import write_report
 from attnlab.report.report_builder import build_report
@@ -41,6 +42,7 @@ def report_and_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, 
         "markdown": page.with_name("report.md").read_text("utf-8").replace("\\", ""),
         "terminal": "\n".join(terminal.format_terminal_lines(report)),
         "W&B": "\n".join(map(str, wandb_tables.build_summary(report).values())),
+        "index": page.parent.with_name("index.html").read_text("utf-8"),
         "ledger": ledger.render_ledger_markdown(loaded, folder / "reports"),
         "ledger page": unescape(
             re.sub(r"<[^>]+>", "", ledger.render_ledger_html(loaded, folder / "reports"))
@@ -48,7 +50,7 @@ def report_and_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, 
     }
 
 
-@pytest.mark.parametrize("place", ["page", "markdown", "terminal", "W&B", "ledger", "ledger page"])
+@pytest.mark.parametrize("place", ["page", "markdown", "terminal", "W&B", "index", "ledger", "ledger page"])
 def test_every_place_prints_the_effect_of_every_claim(
     report_and_texts: tuple[Report, dict[str, str]], place: str
 ) -> None:

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-
-from attnlab.stats import estimate_crossed_components, estimate_sampling_error
+from crossed_components import estimate_crossed_components, estimate_sampling_error
 
 
 def draw_designs(rng, n_designs, shape, sds):
@@ -42,8 +41,9 @@ def test_a_negative_estimate_is_zero_and_named_but_the_total_is_unbiased():
 
 
 def test_equal_values_have_no_components_and_a_missing_value_is_an_error():
-    assert estimate_crossed_components(np.full((3, 3), 1.7)) is None
-    with pytest.raises(ValueError, match="finite"):
+    with pytest.raises(ValueError, match="all values are equal"):
+        estimate_crossed_components(np.full((3, 3), 1.7))
+    with pytest.raises(ValueError, match="nan at position 1"):
         estimate_crossed_components(np.array([[1.0, np.nan, 3.0]] * 3))
     with pytest.raises(ValueError, match="needs 3"):
         estimate_crossed_components(np.array([[1.0, 2.0], [3.0, 5.0]]))

@@ -1,12 +1,15 @@
 """The study of docs/noise.md: its seeds are reserved, and its estimates follow their formulas."""
 
+import math
+
+import noise_sources
 import numpy as np
 import pytest
 import seed_noise
 import yaml
 
 from attnlab.config import CONF
-from attnlab.sweep import noise_grid
+from attnlab.stats import find_detectable_effect
 
 STEPS = (*seed_noise.EARLY_STEPS, seed_noise.STEPS)
 
@@ -23,9 +26,8 @@ def test_no_experiment_uses_a_reserved_seed(path):
     experiment = yaml.safe_load(path.read_text("utf-8"))
     groups = [experiment, experiment.get("tune") or {}, experiment.get("compute_calibration") or {}]
     used = {seed for group in groups for seed in group.get("seeds") or []}
-    grid = {seed for cell in noise_grid.list_cells(noise_grid.MAX_LEVELS) for seed in cell}
     assert not used & {*seed_noise.RESERVED_SEEDS}
-    assert not used & grid
+    assert not used & {*noise_sources.CELL_SEEDS}
 
 
 def test_gain_of_double_sampling_is_that_of_the_best_mix_of_long_and_short_pairs():
@@ -78,7 +80,39 @@ def test_the_page_is_written_from_any_number_of_seeds(monkeypatch):
     monkeypatch.setattr(seed_noise, "BOOTSTRAPS", 20)
     rng = np.random.default_rng(5)
     losses = {step: rng.normal(1.7, 0.02, size=(3, 16)) for step in STEPS}
-    page = seed_noise.format_page(losses, None)
+    page = seed_noise.format_page(losses, [])
     assert "Its data are seeds 7000 to 7063 (16 of 64 finished)" in page
     assert "No estimator of the same effect reaches it" in page
     assert "-0.0" not in page, "a minus sign, as in all tables"
+
+
+def test_the_sources_show_components_truncations_and_detectable_effects():
+    rows, columns = np.meshgrid([-3.0, -1.0, 1.0, 3.0], [-0.3, -0.1, 0.1, 0.3], indexing="ij")
+    rest = 0.1 * np.array([[1, -1, -1, 1], [-1, 1, 1, -1], [1, -1, -1, 1], [-1, 1, 1, -1]])
+    mha = np.full((4, 4), 1.7)
+    values = {"mha": mha + rest, "gqa": mha + 0.25 + rows + columns + 2 * rest, "mqa": mha + columns}
+    windows = {arm: (np.array([loss, 2 * loss]), np.array([1.0, 1.0])) for arm, loss in
+               {"mha": 1.0, "gqa": 3.0, "mqa": 2.0}.items()}  # fmt: skip
+    blocks = noise_sources.format_sources(values, windows, {"mha": 20.0, "gqa": 40.0, "mqa": 30.0})
+    cells = {
+        line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]]
+        for line in "\n".join(blocks).splitlines()
+        if line.startswith("|")
+    }
+    rest_variance = 16 * 0.1**2 / 9
+    row_variance = 80 / 3 / 4 - rest_variance / 4
+    column_variance = 0.8 / 3 / 4 - rest_variance / 4
+    sd = math.sqrt(row_variance + column_variance + rest_variance)
+    numbers = [math.sqrt(variance) for variance in (row_variance, column_variance, rest_variance)]
+    assert cells["gqa − mha"][:5] == ["+0.2500", *(f"{number:.4f}" for number in (*numbers, sd))]
+    assert cells["gqa − mha"][6] == f"{np.std([2, 4], ddof=1) / math.sqrt(2):.4f}"
+    assert (
+        "mha: the estimated variance of initialization and data order is negative, and shown as 0." in blocks
+    )
+    single = find_detectable_effect(8) * sd
+    assert cells["8"][0] == f"{8 * 30 * 4 / 2 / 60:.1f}", "four arms of 30 s on two slots"
+    assert cells["8"][1].startswith(f"{single:.4f} (")
+
+
+def test_a_grid_with_a_missing_run_has_no_section(tmp_path):
+    assert noise_sources.describe_sources(tmp_path) == []

@@ -80,9 +80,16 @@ def test_first_steps_of_a_running_run_give_the_time_of_all_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pairs", "message"), [(1, "standard deviation is not yet known"), (4, "sd 0.0816; margin 0.1 requires")]
+    ("pairs", "baseline_runs", "message"),
+    [
+        (1, 1, "1 finished pairs, so the standard deviation is not yet known"),
+        (4, 4, "4 finished pairs, sd 0.0816; margin 0.1 requires"),
+        (1, 3, "1 finished pairs, sd 0.141 expected from 3 runs of base; margin 0.1 requires"),
+    ],
 )
-def test_required_seeds_of_a_margin_follow_from_finished_pairs(pairs, message, tmp_path, monkeypatch):
+def test_required_seeds_of_a_margin_follow_from_finished_runs(
+    pairs, baseline_runs, message, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)  # the cache is relative to it
     runs = [make_run(arm, seed) for seed in range(6) for arm in ("base", "a")]
     experiment = Experiment(
@@ -90,9 +97,9 @@ def test_required_seeds_of_a_margin_follow_from_finished_pairs(pairs, message, t
         seeds=list(range(6)),
     )  # fmt: skip
     offsets = (0.1, 0.2, 0.3, 0.2)
-    results = {run.id: make_result(run, loss=1 + (offsets[run.seed] if run.arm == "a" else 0))
-            for run in runs if run.seed < pairs}  # fmt: skip
+    spread = 0.1 if baseline_runs > pairs else 0
+    results = {run.id: make_result(run, loss=1 + (offsets[run.seed] if run.arm == "a" else spread * run.seed))
+            for run in runs if run.seed < (pairs if run.arm == "a" else baseline_runs)}  # fmt: skip
     [line] = describe_margin_seeds(Plan(experiment, runs), results)
     assert [line] == describe_margin_seeds(Plan(experiment, runs), results), "the cached values are equal"
     assert message in line
-    assert f"{pairs} finished pairs" in line

@@ -1,4 +1,4 @@
-"""The grid in the report of a sweep without an experiment: cells, main effects, shares of variance."""
+"""The grid in the report of a sweep without an experiment: cells and main effects."""
 
 import itertools
 import re
@@ -18,8 +18,8 @@ from attnlab.report.frames import load
 from attnlab.report.pages.html import render_html
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.terminal import format_terminal_lines
-from attnlab.report.schema import load_report
-from attnlab.report.tables import grid_layout, grid_section
+from attnlab.report.schema import Report, load_report
+from attnlab.report.tables import grid_layout
 from attnlab.report.verdicts.budget_check import MIN_TRAINED_STEPS
 from attnlab.store import run_directories
 from attnlab.store.guards import run_references
@@ -87,7 +87,7 @@ def test_seeds_are_no_axis(plan_toy):
     assert plan.grid.axes == {"optim.lr": ("0.1", "0.2")}
 
 
-def test_effects_and_shares_are_those_of_the_runs(report_grid):
+def test_cells_and_effects_are_those_of_the_runs(report_grid):
     heads, widths, seeds = ("one", "two", "four"), (8, 9), (0, 1)
     rng = np.random.default_rng(0)
     losses = rng.normal(2.0, 0.1, (3, 2, 2))
@@ -111,13 +111,6 @@ def test_effects_and_shares_are_those_of_the_runs(report_grid):
         ranges = [losses[i, j].mean() - losses[0, j].mean() for j in range(2)]
         assert (effect.low, effect.high) == pytest.approx((min(ranges), max(ranges)))
     assert (by_width.combinations, by_width.blocks) == (3, 6)
-    shares = {(row.kind, *row.axes): row.share for row in grid.variance.shares}
-    assert sum(shares.values()) == pytest.approx(1.0)
-    total = ((losses - losses.mean()) ** 2).sum()
-    between_widths = 6 * ((losses.mean(axis=(0, 2)) - losses.mean()) ** 2).sum()
-    assert shares["axis", "model.width"] == pytest.approx(between_widths / total)
-    within = ((losses - losses.mean(axis=2, keepdims=True)) ** 2).sum()
-    assert shares["seed",] + shares["noise",] == pytest.approx(within / total)
 
 
 def test_rejected_combination_leaves_its_cell_empty(plan_toy, report_grid, blank_charts):
@@ -130,8 +123,6 @@ def test_rejected_combination_leaves_its_cell_empty(plan_toy, report_grid, blank
     cell = report.grid.find_cell("two width=13")
     assert (cell.state, cell.n, cell.mean) == ("NO RESULT", 0, None)
     assert cell.reason == "rejected: model.width=13 is no multiple of n_heads=2"
-    assert report.grid.variance is None
-    assert "no trained, comparable run of two width=13" in report.grid.variance_note
     assert report.grid.axes[0].blocks == 2, "the width that both heads have, with two seeds"
     assert "model.width=13 is no multiple of n_heads=2" in render_html(report)
 
@@ -161,23 +152,14 @@ def test_repeated_plan_of_a_rejected_combination_keeps_its_reason(plan_toy, monk
     assert plans[0].grid.rejected == plans[1].grid.rejected != {}
 
 
-def test_shares_use_a_balanced_part_and_name_the_rest(report_grid):
+def test_missing_and_failed_runs_show_their_reason(report_grid):
     line = ("heads=one,two,four", "optim.lr=0.1,0.2", "seed=0,1,2")
-    statuses = {("four lr=0.2", 2): None}
+    statuses = {("four lr=0.2", 2): None} | {("two lr=0.2", seed): "crashed" for seed in (0, 1, 2)}
     grid = report_grid(*line, statuses=statuses).grid
-    assert grid.variance.seeds == [0, 1]
-    assert grid.variance.note == "left out, because some of their runs are missing: seed 2"
-    assert grid.find_cell("four lr=0.2").reason == "not finished: seed 2"
+    rows = {tuple(row[:2]): row[4:] for row in grid_layout.build_cell_rows(grid)}
+    assert rows["four", "0.2"] == ["2 of 3", "not finished: seed 2"]
+    assert rows["two", "0.2"] == ["0 of 3", "crashed: seeds 0 to 2"]
     assert grid.best_note == "compared over seeds 0, 1, which all of these cells finished"
-
-
-def test_failed_cell_shows_its_reason_and_its_option_is_left_out(report_grid):
-    line = ("heads=one,two,four", "optim.lr=0.1,0.2", "seed=0,1,2")
-    statuses = {("two lr=0.2", seed): "crashed" for seed in (0, 1, 2)}
-    grid = report_grid(*line, statuses=statuses).grid
-    assert grid.find_cell("two lr=0.2").reason == "crashed: seeds 0 to 2"
-    assert (grid.variance.cells, grid.variance.seeds) == (4, [0, 1, 2])
-    assert grid.variance.note.endswith(": heads=two")
 
 
 def test_cell_with_a_diverged_run_is_not_best(report_grid):
@@ -199,14 +181,14 @@ def test_untrained_cells_are_marked_by_the_rule_of_experiments_and_never_best(re
     assert report.grid.find_cell("one lr=0.1").reason == "trained for 49 steps, below the minimum of 50"
     assert report.grid.find_cell("two lr=0.2").reason == "no better than guessing at the end of training"
     assert report.grid.best in ("one lr=0.2", "two lr=0.1")
-    assert report.grid.variance is None
     assert not report.grid.axes[0].effects
     [_, answer, *lines] = format_terminal_lines(report)
     assert "Best mean of 2 arms" in answer
     assert "UNTRAINED: one lr=0.1, two lr=0.2" in answer
-    assert any(text.split()[:3] == ["one", "1.000", "UNTRAINED"] for text in lines)
-    assert "UNTRAINED, 2 seeds" in render_html(report)
-    assert "UNTRAINED, 2 seeds, note 1" in render_markdown(report)
+    note = "UNTRAINED: trained for 49 steps, below the minimum of 50"
+    assert any(text.split()[:3] == ["one", "0.1", "1.000"] and text.endswith(note) for text in lines)
+    assert f'<td class="prose">{note}</td>' in render_html(report)
+    assert f"| one | 0.1 | 1.000 | 0.000 | 2 of 2 | {note} |" in render_markdown(report)
 
 
 def test_no_cell_is_best_if_all_are_untrained(report_grid, blank_charts):
@@ -214,7 +196,7 @@ def test_no_cell_is_best_if_all_are_untrained(report_grid, blank_charts):
     estimates = {f"{head} lr={lr}": {"steps": 3} for head in ("one", "two") for lr in (0.1, 0.2)}
     report = report_grid(*line, estimates=estimates)
     assert {*states(report.grid).values()} == {"UNTRAINED"}
-    assert (report.grid.best, report.grid.variance) == (None, None)
+    assert report.grid.best is None
     for page in (render_html(report), render_markdown(report), "\n".join(format_terminal_lines(report))):
         assert "(4 of 4 cells UNTRAINED)" in re.sub("<[^>]*>", "", page)
         assert "Best mean of" not in page
@@ -231,45 +213,33 @@ def test_cells_on_other_validation_data_are_not_comparable(report_grid):
         "TRAINED", "NOT COMPARABLE", "TRAINED", "NOT COMPARABLE",
     ]  # fmt: skip
     assert grid.best.endswith("plain")
-    assert grid.variance is None
 
 
-def test_largest_main_effects_span_the_grid_and_others_are_panels(report_grid):
+def test_table_has_a_row_per_cell_of_any_number_of_axes(report_grid):
     line = ("heads=one,two", "model.width=8,9", "optim.lr=0.1,0.2,0.3", "seed=0,1")
     values = {
         (f"{head} width={width} lr={lr}", seed): 2 + (head == "two") * 0.01 + width * 0.1 + lr + seed * 0.001
         for head in ("one", "two") for width in (8, 9) for lr in (0.1, 0.2, 0.3) for seed in (0, 1)
     }  # fmt: skip
     grid = report_grid(*line, values=values).grid
-    assert (grid.rows, grid.columns, grid.panels, grid.averaged) == (
-        "optim.lr", "model.width", ["heads"], [],
-    )  # fmt: skip
-    layout = grid_layout.build_grid_layout(grid)
-    assert [panel.title for panel in layout.panels] == ["heads=one", "heads=two"]
-    assert [view.value for _, views in layout.panels[0].rows for view in views] == [
-        f"{fmean(values[f'one width={width} lr={lr}', seed] for seed in (0, 1)):.{grid.digits}f}"
-        for lr in (0.1, 0.2, 0.3) for width in (8, 9)
-    ]  # fmt: skip
-    assert [view.is_best for panel in layout.panels for _, views in panel.rows for view in views].count(
-        True
-    ) == 1
+    assert grid_layout.list_cell_headings(grid)[:4] == ["heads", "width", "lr", "mean val/loss (nats)"]
+    means = {
+        options: fmean(values["{} width={} lr={}".format(*options), seed] for seed in (0, 1))
+        for options in itertools.product(("one", "two"), (8, 9), (0.1, 0.2, 0.3))
+    }
+    assert [row[:4] for row in grid_layout.build_cell_rows(grid)] == [
+        [*map(str, options), f"{mean:.{grid.digits}f}"] for options, mean in means.items()
+    ]
+    assert [row[-1] for row in grid_layout.build_cell_rows(grid)] == ["best"] + [""] * 11
 
 
-def test_many_combinations_of_further_axes_are_averaged(report_grid, monkeypatch):
-    monkeypatch.setattr(grid_section, "MAX_PANELS", 1)
-    values = {
-        (f"{head} width={width} lr={lr}", 0): 2 + (head == "two") + width * 0.1 + lr * 0.01
-        for head in ("one", "two") for width in (8, 9) for lr in (1, 2)
-    }  # fmt: skip
-    grid = report_grid("heads=one,two", "model.width=8,9", "optim.lr=1,2", "seed=0", values=values).grid
-    assert (grid.panels, grid.averaged) == ([], ["optim.lr"])
-    [panel] = grid_layout.build_grid_layout(grid).panels
-    first = panel.rows[0][1][0]
-    assert (first.value, first.detail, first.is_best) == ("2.815", "2 of 2 cells", False)
-    notes = grid_layout.list_reading_notes(grid)
-    assert notes[0] == "Each cell is the mean over all options of lr."
-    assert any("every share includes noise" in note for note in notes), "one seed"
-    assert {row.kind for row in grid.variance.shares} == {"axis", "interaction", "higher"}
+def test_report_with_shares_of_variance_loads_without_them(report_grid):
+    report = report_grid("heads=one,two", "optim.lr=0.1,0.2")
+    former = {"rows": "heads", "columns": "optim.lr", "panels": [], "averaged": [], "variance": None}
+    former |= {"variance_note": "all runs have the same value"}
+    stored = report.to_dict()
+    stored["grid"] |= former
+    assert Report.model_validate(stored) == report
 
 
 def test_digits_follow_the_spread_of_seeds(report_grid):
@@ -283,17 +253,6 @@ def test_digits_follow_the_spread_of_seeds(report_grid):
         for spread in (0.5, 0.005)
     ]
     assert digits == [2, 4]
-
-
-def test_cell_text_is_readable_on_every_color():
-    for value in np.linspace(0.0, 1.0, 200):
-        style = grid_layout._choose_colors(float(value), [0.0, 1.0], "lower")
-        background, text = (part.split(":#")[1] for part in style.split(";"))
-        color = [int(background[i : i + 2], 16) for i in (0, 2, 4)]
-        one, other = grid_layout.compute_luminance(color), {"000": 0.0, "fff": 1.0}[text]
-        assert (max(one, other) + 0.05) / (min(one, other) + 0.05) >= 4.5
-    best = grid_layout._choose_colors(0.0, [0.0, 1.0], "lower")
-    assert best == grid_layout._choose_colors(1.0, [0.0, 1.0], "higher")
 
 
 def test_two_sweeps_keep_their_reports_runs_and_index_rows(

@@ -14,7 +14,7 @@ from keyword import iskeyword
 from pathlib import Path
 from string import Template
 
-from attnlab.cli.flags import TEMPLATE_KINDS
+from attnlab.cli.new import TEMPLATE_KINDS
 from attnlab.cli.parser import PROGRAM
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig, describe_disk_full, format_suggestions

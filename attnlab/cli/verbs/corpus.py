@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from attnlab.cli.bench.bench_config import compose_run_config
 from attnlab.cli.kv_args import split_words
 from attnlab.cli.own_options import list_search_path
+from attnlab.cli.run_config import compose_run_config
 from attnlab.data.corpora.corpus import Corpus, choose_validation_groups
 from attnlab.data.corpora.frozen import freeze_corpus
 from attnlab.data.text import CORPUS_LOADERS

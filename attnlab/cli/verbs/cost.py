@@ -164,7 +164,7 @@ def _load_run_cost(folder: Path, dtype: str) -> ModelCost:
 
 
 def _compose_cost(words: Sequence[str], dtype: str) -> ModelCost:
-    from attnlab.cli.bench.bench_config import compose_run_config
+    from attnlab.cli.run_config import compose_run_config
     from attnlab.model.build import instantiate_config
     from attnlab.training.targets import validate_targets
     from attnlab.training.validation.build_errors import convert_build_errors

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attnlab.cli.flags import TEMPLATE_KINDS
+from attnlab.cli.new import TEMPLATE_KINDS
 from attnlab.cli.own_options import format_own_options, resolve_config_dir
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig, escape_unprintable, format_suggestions

@@ -12,7 +12,7 @@ from attnlab.sweep.slow_notice import notify_if_slow
 
 
 def main(options: argparse.Namespace) -> int:
-    """Render a report or a folder of reports with index and ledger, or compare two reports."""
+    """Render a report or a folder of reports with its index, or compare two reports."""
     if options.now is not None:
         from attnlab.cli.hydra_runner import extract_hydra_flags, run_hydra
 
@@ -73,17 +73,13 @@ def _render_folder(folder: Path, *, as_json: bool) -> int:
 
     errors = list[str]()
     with show_steps("rendering") as steps:
-        try:
-            for n_done, total, name, error in reports_folder.render_folder(folder):
-                if name:
-                    steps.finish_step(name)
-                else:
-                    steps.skip_steps(n_done, total)
-                errors += [error] if error else []
-        except ValueError as ledger_error:  # a report without a page appears once
-            errors += [str(ledger_error)] if str(ledger_error) not in errors else []
-    pages = [str(path) for path in sorted(folder.glob("*/report.html"))]
-    pages += [str(folder / name) for name in ("index.html", "ledger.html") if (folder / name).is_file()]
+        for n_done, total, name, error in reports_folder.render_folder(folder):
+            if name:
+                steps.finish_step(name)
+            else:
+                steps.skip_steps(n_done, total)
+            errors += [error] if error else []
+    pages = [*map(str, sorted(folder.glob("*/report.html"))), str(folder / "index.html")]
     for error in errors:
         print(format_error_line(error), file=sys.stderr)
     print(

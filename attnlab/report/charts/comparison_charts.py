@@ -25,7 +25,7 @@ from attnlab.report.charts.vega_layers import (
     compute_domain,
     count_ticks,
 )
-from attnlab.report.tables.ranking import MANY_ARMS
+from attnlab.report.tables.arm_columns import MANY_ARMS
 
 LETTER_WIDTH = 6.2  # pixels of a label's average letter
 TRADEOFF_SIZE = (276, 240)

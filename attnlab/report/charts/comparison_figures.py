@@ -20,7 +20,7 @@ from attnlab.report.schema import (
     TradeoffPanel,
     TradeoffPoint,
 )
-from attnlab.report.tables.ranking import MANY_ARMS
+from attnlab.report.tables.arm_columns import MANY_ARMS
 from attnlab.report.tables.wording import format_effect, format_interval, format_level
 from attnlab.report.verdicts.budget_check import is_unmatched
 

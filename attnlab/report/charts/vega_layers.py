@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attnlab.report.charts.svg import BAND, INK, MUTED
-from attnlab.report.tables.ranking import MANY_ARMS
+from attnlab.report.tables.arm_columns import MANY_ARMS
 
 Spec = dict[str, Any]
 Styles = Mapping[str, tuple[str, str]]  # arm -> color, shape

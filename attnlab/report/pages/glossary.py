@@ -26,7 +26,6 @@ DEFINITIONS = {
     "interim analysis": "A preregistered number of seeds at which a claim may be decided early.",
     "Holm": "A method that divides one error rate of 5% among all claims of the page.",
     "FLOPs": "Floating-point multiplications and additions, counted from the tensor shapes.",
-    "rank, 95% CI": "Ranks that the arm may have, by paired tests of every pair; all of them hold together.",
     "chance": "The score of a head with uniform attention.",
 }  # fmt: skip
 _TERM_PATTERN = re.compile(

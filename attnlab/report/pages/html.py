@@ -20,7 +20,6 @@ from attnlab.report.answer import (
     collect_timed_intervals,
     describe_short_training,
     find_equal_byte_arms,
-    format_rank,
     get_primary_effects,
     has_corpora_first,
 )
@@ -38,6 +37,7 @@ from attnlab.report.schema import (
     TrainingEquivalent,
 )
 from attnlab.report.tables import (
+    arm_columns,
     arm_options,
     claim_group_tables,
     claim_sources,
@@ -48,11 +48,9 @@ from attnlab.report.tables import (
     interim_analyses,
     map_archive,
     picked_rates,
-    ranking,
     source_links,
     wording,
 )
-from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.head_maps import HeadPicks, MapEntry, MapSelection
 
 TEMPLATE_FOLDER = Path(__file__).parents[1] / "templates"
@@ -93,12 +91,11 @@ def build_environment() -> Environment:
         interval=number_format.render_bounds,
         mark=comparison_figures.classify_budget_cell,
         zip=zip,
-        format_rank=format_rank,
         cut_options=arm_options.cut_options,
         percent=number_format.format_percent,
         interim_analyses=interim_analyses,
         select_tradeoff_panels=comparison_figures.select_tradeoff_panels,
-        CACHE_BYTE_KEYS=ranking.CACHE_BYTE_KEYS,
+        CACHE_BYTE_KEYS=arm_columns.CACHE_BYTE_KEYS,
         get_chance_by_arm=number_format.get_chance_by_arm,
         get_selection_statistic=picked_rates.get_selection_statistic,
         average_trials=picked_rates.average_trials,
@@ -133,12 +130,9 @@ def build_environment() -> Environment:
         explain_group=claim_group_tables.explain_group,
         build_group_table=claim_group_tables.build_group_table,
         GROUP_HEADER=claim_group_tables.GROUP_HEADER,
-        build_grid_layout=grid_layout.build_grid_layout,
+        list_cell_headings=grid_layout.list_cell_headings,
+        build_cell_rows=grid_layout.build_cell_rows,
         format_best_cell=grid_layout.format_best_cell,
-        format_shares=grid_layout.format_shares,
-        describe_scope=grid_layout.describe_scope,
-        build_share_rows=grid_layout.build_share_rows,
-        name_corner=grid_layout.name_corner,
         build_effect_rows=grid_layout.build_effect_rows,
         explain_missing_effects=grid_layout.explain_missing_effects,
         list_reading_notes=grid_layout.list_reading_notes,
@@ -196,9 +190,7 @@ def render_html(
     report: Report,
     rendered: RenderedCharts | None = None,
     map_archive: MapArchive | None = None,
-    conflicts: Sequence[Conflict] = (),
     bibliography: str = "",
-    notices: Sequence[str] = (),
 ) -> str:
     """The page of a report.
 
@@ -206,9 +198,7 @@ def render_html(
         rendered: the rendered figures of the page; None renders them here.
         map_archive: the attention maps of its runs, as `read_archive` returns them. Without them the page
             shows the command that makes them in place of the explorer.
-        conflicts: reports of the same folder that differ in their results.
         bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
-        notices: sentences for the top of the page.
     """
     answer = build_answer(report)
     return _render_template(
@@ -218,16 +208,14 @@ def render_html(
         rendered,
         head_maps.select_maps(report, map_archive or {}),
         answer=answer,
-        conflicts=conflicts,
         bibliography=bibliography,
-        notices=notices,
         headline=headline.build_headline(report),
         short_training=describe_short_training(report),
         corpora_first=has_corpora_first(report),
         primary=get_primary_effects(report),
         citations=claim_sources.build_citations(report),
         timed=collect_timed_intervals(report),
-        columns=ranking.build_ranking_columns(report),
+        columns=arm_columns.build_arm_columns(report),
         equal_bytes=find_equal_byte_arms(report, answer),
         speedups=effective_speedup.build_speedup_table(report),
     )
@@ -266,8 +254,6 @@ def _render_template(
     start: dict[str, Any] | None = None,
     **context: Any,
 ) -> str:
-    has_grid = isinstance(report, Report) and report.grid is not None
-    sheets = ["page.css", "explorer.css", *(["grid.css"] if has_grid else [])]
     if rendered is None:
         rendered = render_charts([figure for place in places.values() for figure in place])
     pictures = {
@@ -283,13 +269,13 @@ def _render_template(
             figures=pictures,
             figure_errors=rendered.error_messages,
             styles=comparison_figures.build_styles(report),
-            many=len(report.experiment.arms) > ranking.MANY_ARMS,
+            many=len(report.experiment.arms) > arm_columns.MANY_ARMS,
             maps=selected,
             continuation=CONTINUATION,
             gallery=build_gallery(selected) if selected else [],
             head_selection=build_head_selection(report, selected) if selected else [],
             data=escape_json(_build_explorer_data(report, selected) | {"start": start}),
-            css=Markup("").join(map(load_asset, sheets)),
+            css=Markup("").join(map(load_asset, ("page.css", "explorer.css"))),
             js=load_asset("page.js") + load_asset("save_charts.js"),
             explorer=load_asset("explorer_draw.js") + load_asset("explorer.js"),
             **context,

@@ -1,9 +1,6 @@
 """report.json to Markdown for a pull request: verdict, budget, effects, failures, without pictures."""
 
-import os
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple
-from urllib.parse import quote
 
 from attnlab.report.answer import (
     build_answer,
@@ -17,7 +14,6 @@ from attnlab.report.markdown_text import Markdown, format_code, format_code_bloc
 from attnlab.report.number_format import (
     NONE,
     TIMES,
-    append_unit,
     format_compute_amount,
     format_number,
     format_preregistration,
@@ -33,7 +29,6 @@ from attnlab.report.tables.claim_group_tables import (
     name_group,
 )
 from attnlab.report.tables.claim_sources import Citation, build_citations
-from attnlab.report.tables.conflicts import Conflict
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.picked_rates import (
     average_trials,
@@ -84,14 +79,12 @@ VERDICT_SIGNS = {
 def render_markdown(
     report: Report,
     notices: Sequence[str] = (),
-    conflicts: Sequence[Conflict] = (),
     bibliography: str = "",
 ) -> str:
     """The short report; report.html beside it has the rest.
 
     Args:
         notices: sentences for the top of the page, such as messages about missing pictures.
-        conflicts: reports of the same folder that differ in their results.
         bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
     """
     experiment = report.experiment
@@ -115,7 +108,6 @@ def render_markdown(
     lines += [*_format_grid(report.grid), Markdown("## Arms"), ""] if report.grid else []
     lines += [answer.sentence, ""]
     lines += [format_bold(sentence), ""] if (sentence := describe_short_training(report)) else []
-    lines += [line for conflict in conflicts for line in _format_conflict(conflict)]
     corpus_arms = _format_corpus_arms(report, answer.label)
     lines += corpus_arms if has_corpora_first(report) else []
     lines += [note, ""] if (note := explain_wide_intervals(report)) else []
@@ -168,51 +160,17 @@ def _format_claim_groups(report: Report) -> list[str]:
 
 
 def _format_grid(grid: GridSection) -> list[str]:
-    """The cells of a sweep without an experiment, its main effects and shares of variance."""
-    layout = grid_layout.build_grid_layout(grid)
+    """The cells of a sweep without an experiment, and its main effects."""
     lines: list[str] = [Markdown("## Grid: {}").format(grid_layout.name_grid(grid)), ""]
     lines += [grid_layout.format_best_cell(grid), ""]
-    lines += [f"Mean {append_unit(grid.label, grid.unit)} over seeds:", ""]
-    for panel in layout.panels:
-        lines += [panel.title, ""] if panel.title else []
-        lines += format_table(
-            [grid_layout.name_corner(grid), *panel.columns],
-            [[option, *map(_format_grid_cell, views)] for option, views in panel.rows],
-        )
-    lines += [Markdown("{}. {}").format(i, note) for i, note in enumerate(layout.footnotes, 1)]
-    lines += [""] if layout.footnotes else []
-    if rows := grid_layout.build_effect_rows(grid):
+    lines += format_table(grid_layout.list_cell_headings(grid), grid_layout.build_cell_rows(grid))
+    if effects := grid_layout.build_effect_rows(grid):
         header = ["axis", "option", f"mean {grid.label}", DELTA, f"range of {DELTA}"]
-        lines += format_table(header, rows)
+        lines += format_table(header, effects)
     missing = [axis for axis in grid.axes if not axis.effects]
     lines += [line for axis in missing for line in (grid_layout.explain_missing_effects(axis), "")]
-    if shares := grid_layout.build_share_rows(grid):
-        lines += [
-            f"Shares of the variance of {grid.label}, {grid_layout.describe_scope(grid)}:",
-            "",
-        ]
-        lines += format_table(["source", "share", "by noise alone"], shares)
-    else:
-        lines += [grid_layout.format_shares(grid), ""]
     notes = [grid_layout.EXPLORATORY_NOTE, *grid_layout.list_reading_notes(grid)]
     return [*lines, *_format_list(notes), ""]
-
-
-def _format_grid_cell(view: grid_layout.CellView) -> str:
-    value = Markdown("**{}** (best)").format(view.value) if view.is_best else view.value
-    footnote = f"note {view.footnote}" if view.footnote else ""
-    return Markdown(", ").join([value, *filter(None, (view.state, view.detail, footnote))])
-
-
-def _format_conflict(conflict: Conflict) -> list[str]:
-    """The sentence about a report that differs, and its results and settings beside those of this one."""
-    address = Markdown(quote(os.fsencode(conflict.folder)))
-    rows = [astuple(row) for row in conflict.results + conflict.settings]
-    return [
-        Markdown("[{}](../{}/report.md) {}").format(conflict.folder, address, conflict.summarize()),
-        "",
-        *format_table(["difference", "here", conflict.folder], rows),
-    ]
 
 
 def _format_versions(provenance: Reproduce) -> str:

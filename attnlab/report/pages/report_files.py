@@ -3,8 +3,8 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from jinja2 import UndefinedError
 
 from attnlab.report.charts import comparison_figures
 from attnlab.report.charts.chart_renderer import render_charts
-from attnlab.report.outdated import describe_outdated
 from attnlab.report.pages.html import list_page_figures, render_html
 from attnlab.report.pages.index import find_report_sources, is_generated_index, render_index
 from attnlab.report.pages.markdown import render_markdown
@@ -22,7 +21,6 @@ from attnlab.report.pages.summary import render_slide
 from attnlab.report.schema import Report, RunRow
 from attnlab.report.tables import map_archive
 from attnlab.report.tables.claim_sources import load_reworded_report
-from attnlab.report.tables.conflicts import Conflict, find_conflicts
 from attnlab.report.tables.source_links import find_bibliography
 from attnlab.report.verdicts.results import Run
 from attnlab.store.atomic_files import replace_atomically
@@ -92,21 +90,20 @@ def _format_compact_json(value: Any) -> str:
 def render_report(path: Path) -> Path:
     """Render a report from its folder or report.json, and return its page.
 
-    HTML, Markdown, figures and runs.csv come from report.json, attention.npz, the results of the reports in
-    the same folder and the wording of the current experiment file, the same bytes every time.
+    HTML, Markdown, figures and runs.csv come from report.json, attention.npz and the wording of the current
+    experiment file, the same bytes every time.
     """
     source = find_report(path)
-    folder = source.absolute().parent
-    render_report_files(source, load_conflicts(folder.parent).get(folder.name, []))
+    render_report_files(source)
     update_index(source.parent)
     return source.parent / "report.html"
 
 
-def render_report_files(source: Path, conflicts: Sequence[Conflict] = ()) -> None:
+def render_report_files(source: Path) -> None:
     """Render the files of one report.json beside it; the index of all reports is unchanged."""
     _repeat_until_unchanged(
         lambda: [source, source.with_name(map_archive.ARCHIVE_NAME)],
-        lambda: _render_files_once(source, conflicts),
+        lambda: _render_files_once(source),
     )
 
 
@@ -128,16 +125,7 @@ def name_edited_report(source: Path) -> Iterator[None]:
         ) from error
 
 
-def load_conflicts(folder: Path) -> dict[str, list[Conflict]]:
-    """Load the conflicts among a folder's reports, by the folder of each; unreadable reports have none."""
-    reports = {}
-    for source in sorted(folder.glob("*/report.json")):
-        with suppress(ValueError):
-            reports[source.parent.name] = load_reworded_report(source)
-    return find_conflicts(reports)
-
-
-def _render_files_once(source: Path, conflicts: Sequence[Conflict]) -> None:
+def _render_files_once(source: Path) -> None:
     report = load_reworded_report(source)
     folder = source.parent
     figures = resolve_below(folder, "figures")
@@ -145,8 +133,7 @@ def _render_files_once(source: Path, conflicts: Sequence[Conflict]) -> None:
     rendered = render_charts(list_page_figures(report), pictures, {SUMMARY_NAME: render_slide(report)})
     archive = map_archive.read_archive(source.with_name(map_archive.ARCHIVE_NAME))
     bibliography = find_bibliography(folder)
-    notices = describe_outdated(folder)
-    page = render_html(report, rendered, archive, conflicts, bibliography, notices).encode()
+    page = render_html(report, rendered, archive, bibliography).encode()
     figures.mkdir(exist_ok=True)
     for old in sorted(figures.glob("*.png")):
         if old.stem not in rendered.pngs and not old.name.startswith("."):  # another command's temporary file
@@ -155,7 +142,7 @@ def _render_files_once(source: Path, conflicts: Sequence[Conflict]) -> None:
         write_atomically(folder / f"{name}.png" if name == SUMMARY_NAME else figures / f"{name}.png", picture)
     write_atomically(
         folder / "report.md",
-        render_markdown(report, [*notices, *rendered.error_messages], conflicts, bibliography).encode(),
+        render_markdown(report, rendered.error_messages, bibliography).encode(),
     )
     write_atomically(folder / "runs.csv", format_runs_csv(report).encode())
     write_atomically(folder / "report.html", page)

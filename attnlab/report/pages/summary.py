@@ -94,7 +94,7 @@ def render_slide(report: Report) -> Sheet:
 
 def _draw_arms(sheet: _TextSheet, report: Report, best_answer: Answer) -> None:
     """The table of arms: the header muted, as many arms as fit."""
-    columns, rows = build_arms_table(report, best_answer, include_rankings=False)
+    columns, rows = build_arms_table(report, best_answer, has_all_columns=False)
     rows = [[textwrap.shorten(cell, MAX_CELL, placeholder=" …") for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [columns, *rows[:MAX_ARMS]]) for i in range(len(columns))]
     size = min(16.0, (WIDTH - 2 * EDGE_MARGIN) / (0.54 * sum(widths) + 1.2 * len(widths)))

@@ -21,7 +21,7 @@ from attnlab.report.schema import (
     ReplicationContext,
     Report,
 )
-from attnlab.report.tables.ranking import EFFECT_STATES
+from attnlab.report.tables.arm_columns import EFFECT_STATES
 from attnlab.report.tables.wording import find_claim_effect, format_decision, format_estimate, format_interval
 from attnlab.report.verdicts.verdict_rules import count_decimals
 from attnlab.stats.evidence import CONFIDENCE_LEVEL

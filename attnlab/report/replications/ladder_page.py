@@ -7,12 +7,11 @@ from attnlab.report.charts.vega_layers import assign_styles
 from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
 from attnlab.report.markdown_text import Markdown, format_code_block, format_table, join_lines
 from attnlab.report.number_format import NONE, format_bounds, format_number
-from attnlab.report.outdated import describe_outdated
 from attnlab.report.pages.html import FIGURE_WIDTHS, render_figure_page
-from attnlab.report.pages.markdown import format_bold, format_citation
+from attnlab.report.pages.markdown import format_citation
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
 from attnlab.report.replications import ladder_figures
-from attnlab.report.replications.ladder_analysis import build_ladder_report, summarize_decision_accuracy
+from attnlab.report.replications.ladder_analysis import build_ladder_report
 from attnlab.report.report_builder import to_plain_json
 from attnlab.report.schema import Report
 from attnlab.report.tables.claim_sources import Citation, load_ladder_citations, load_reworded_ladder
@@ -64,40 +63,10 @@ def render_ladder_files(folder: Path) -> None:
     ladder = load_reworded_ladder(folder)
     citations = load_ladder_citations(folder, ladder)
     bibliography = find_bibliography(folder)
-    notices = describe_outdated(folder)
-    markdown = render_ladder_markdown(ladder, citations, bibliography, notices)
-    page = render_ladder_html(ladder, citations, bibliography, notices)
+    markdown = render_ladder_markdown(ladder, citations, bibliography)
+    page = render_ladder_html(ladder, citations, bibliography)
     write_atomically(folder / "ladder.md", markdown.encode())
     write_atomically(folder / "report.html", page.encode())
-
-
-def summarize_scaling_verdicts(ladders: Sequence[LadderReport]) -> dict[tuple[str, str, str], str]:
-    """(experiment, arm, against) -> the verdicts of all ladders, each after its scope."""
-    verdicts: dict[tuple[str, str, str], list[str]] = {}
-    for ladder in ladders:
-        for row in ladder.comparisons:
-            key = (ladder.experiment, row.arm, row.against)
-            notes = ["exploratory"] if ladder.exploratory else []
-            notes += ["learning rates differ"] if describe_learning_rate_caveat(ladder, row) else []
-            note = f" ({', '.join(notes)})" if notes else ""
-            verdicts.setdefault(key, []).append(f"{ladder.scope or ladder.ladder.name}: {row.verdict}{note}")
-    return {key: "; ".join(texts) for key, texts in verdicts.items()}
-
-
-def format_decision_accuracy(ladders: Sequence[LadderReport]) -> str:
-    """Decision accuracy over all ladders of sizes, and without exploratory ones; empty without a ladder."""
-    ladders = [ladder for ladder in ladders if not ladder.ladder.budgets]
-    sentences = [_count_ladders(ladders)] if ladders else []
-    preregistered = [ladder for ladder in ladders if not ladder.exploratory]
-    if 0 < len(preregistered) < len(ladders):
-        sentences += [f"Without exploratory ladders: {_count_ladders(preregistered)}"]
-    return " ".join(sentences)
-
-
-def _count_ladders(ladders: Sequence[LadderReport]) -> str:
-    rows = [claim.verdicts for ladder in ladders for claim in ladder.claims]
-    plural = "s" if len(ladders) > 1 else ""
-    return f"Over {len(ladders)} ladder{plural}: {summarize_decision_accuracy(rows).sentence}"
 
 
 def format_ladder_lines(ladder: LadderReport) -> list[str]:
@@ -117,14 +86,12 @@ def render_ladder_html(
     ladder: LadderReport,
     citations: Sequence[Citation] = (),
     bibliography: str = "",
-    notices: Sequence[str] = (),
 ) -> str:
     """The page of a ladder.
 
     Args:
         citations: of each claim.
         bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
-        notices: sentences for the top of the page.
     """
     figures = [
         figure
@@ -149,7 +116,6 @@ def render_ladder_html(
         deviation_note=DEVIATION_NOTE,
         citations=citations,
         bibliography=bibliography,
-        notices=notices,
     )
 
 
@@ -211,7 +177,6 @@ def render_ladder_markdown(
     ladder: LadderReport,
     citations: Sequence[Citation] = (),
     bibliography: str = "",
-    notices: Sequence[str] = (),
 ) -> str:
     """The text of ladder.md; arguments as of `render_ladder_html`."""
     lines = [
@@ -219,7 +184,6 @@ def render_ladder_markdown(
         "",
         ladder.question or "",
         "",
-        *(line for sentence in notices for line in (format_bold(sentence), "")),
         describe_sizes_and_verdicts(ladder),
         "",
     ]

@@ -5,8 +5,7 @@ be corrected without new training. The preregistration in the report keeps its o
 """
 
 import functools
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,7 +35,6 @@ from attnlab.store.safe_paths import resolve_below
 
 CITATION_KEYS = ("source", "source_says", "other_source", "other_says")
 EXPERIMENT_KEYS = ("question", "margin_reason")
-OTHER_AXIS = "other"  # axis of arms that set no config group
 ClaimT = TypeVar("ClaimT", bound=PreregisteredClaim)
 
 
@@ -259,26 +257,3 @@ def _expand_claims(declared: Mapping[str, Any]) -> list[Any]:
             declared.get("baseline") or "",
         ).claims
     return []
-
-
-def find_claim_axis(report: Report, claim: PreregisteredClaim) -> str:
-    """Find the config group a claim is about.
-
-    That is the first group in which its two arms differ, else the first group that either sets.
-    """
-    overrides = report.reproduce.preregistered.get("arm_overrides") or {}
-    arm_groups, against_groups = (
-        _parse_config_groups(overrides.get(arm) or []) for arm in (claim.arms[0], claim.arms[-1])
-    )
-    groups = list(dict.fromkeys([*arm_groups, *against_groups]))
-    differing = [group for group in groups if arm_groups.get(group) != against_groups.get(group)]
-    return next(iter([*differing, *groups]), OTHER_AXIS)
-
-
-def _parse_config_groups(overrides: Iterable[str]) -> dict[str, str]:
-    """Return config group -> option, in the order of the overrides."""
-    parts = (str(override).partition("=") for override in overrides)
-    options = {key.lstrip("+").partition("/")[0]: value for key, _, value in parts}
-    return {
-        key: value for key, value in options.items() if re.fullmatch(r"\w+", key) and (CONF / key).is_dir()
-    }

@@ -1,4 +1,4 @@
-"""The grid of a sweep without an experiment: cells, main effects per axis and shares of variance.
+"""The grid of a sweep without an experiment: cells, and main effects per axis.
 
 It describes and tests nothing. Statistics use trained and comparable cells only: models that have barely
 learned, or that are evaluated on other data, say nothing about an axis.
@@ -13,15 +13,7 @@ from numpy.typing import NDArray
 
 from attnlab import stats
 from attnlab.errors import format_seeds
-from attnlab.report.grid_schema import (
-    CellState,
-    GridAxis,
-    GridCell,
-    GridSection,
-    OptionEffect,
-    VarianceSection,
-    VarianceShare,
-)
+from attnlab.report.grid_schema import CellState, GridAxis, GridCell, GridSection, OptionEffect
 from attnlab.report.schema import BudgetCheck, Verdict
 from attnlab.report.verdicts import comparability, leakage_check
 from attnlab.report.verdicts.budget_check import find_untrained_reason
@@ -29,8 +21,6 @@ from attnlab.report.verdicts.results import SweepResults
 from attnlab.report.verdicts.verdict_rules import count_decimals, decide_claim_verdict
 from attnlab.store.experiment_schema import SweptGrid
 
-MAX_PANELS = 9  # with more combinations of further axes, the cells average them
-MAX_LISTED = 4  # cells named in a sentence
 STATES: dict[Verdict, CellState] = {
     Verdict.NO_RESULT: "NO RESULT",
     Verdict.NOT_COMPARABLE: "NOT COMPARABLE",
@@ -50,27 +40,17 @@ def build_grid_section(sweep: SweepResults, budget_check: BudgetCheck) -> GridSe
     trained_arms = {cell.arm for cell in cells if cell.state == "TRAINED"}
     values, present = _collect_values(sweep, grid, trained_arms)
     axes = [_build_axis(grid, index, values, present) for index in range(len(grid.axes))]
-    variance, variance_note, noise = _build_variance(sweep, grid, values, present, cells)
-    rows, columns, *others = _order_axes(axes)
-    has_panels = math.prod(len(axis.options) for axis in others) <= MAX_PANELS
-    others.sort(key=axes.index)
     best, best_note = _find_best_cell(sweep, cells)
     return GridSection(
         metric=metric.name,
         label=metric.display_name,
         unit=metric.unit,
         direction=sweep.experiment.direction,
-        digits=_count_digits(cells, noise),
+        digits=_count_digits(cells),
         axes=axes,
         cells=cells,
-        rows=rows.key,
-        columns=columns.key if columns else None,
-        panels=[axis.key for axis in others if has_panels],
-        averaged=[axis.key for axis in others if not has_panels],
         best=best,
         best_note=best_note,
-        variance=variance,
-        variance_note=variance_note,
     )
 
 
@@ -173,86 +153,6 @@ def _build_axis(
     )
 
 
-def _build_variance(
-    sweep: SweepResults,
-    grid: SweptGrid,
-    values: NDArray[np.float64],
-    present: NDArray[np.bool_],
-    cells: Sequence[GridCell],
-) -> tuple[VarianceSection | None, str, float | None]:
-    """Build the shares of variance over a balanced part of the grid.
-
-    Returns:
-        The section or None, the reason if it is None, and the variance of a run about its cell and seed.
-    """
-    empty = [cell.arm for cell in cells if cell.state != "TRAINED"]
-    kept = stats.find_balanced_subset(present)
-    if kept is None:
-        return None, f"a balanced part of the grid needs two options of each axis: {_list_empty(empty)}", None
-    subset = values[np.ix_(*kept)]
-    result = stats.decompose_variance(subset)
-    if result is None:
-        return None, "all runs have the same value", None
-    keys = list(grid.axes)
-    shares = [
-        VarianceShare(
-            kind="axis" if len(axes) == 1 else "interaction",
-            axes=[keys[axis] for axis in axes],
-            df=component.df,
-            share=component.share,
-            share_by_noise=result.compute_noise_share(component),
-        )
-        for axes, component in result.effects.items()
-    ]
-    for kind, component in (("higher", result.higher), ("seed", result.seeds), ("noise", result.noise)):
-        if component is not None:
-            share_by_noise = None if kind == "noise" else result.compute_noise_share(component)
-            shares.append(
-                VarianceShare.model_validate(
-                    {"kind": kind, "axes": [], "df": component.df, "share": component.share}
-                    | {"share_by_noise": share_by_noise}
-                )
-            )
-    left_out = [
-        f"{grid.short_names[key]}={option}"
-        for key, options, indices in zip(keys, grid.axes.values(), kept[:-1], strict=True)
-        for index, option in enumerate(options)
-        if index not in indices
-    ]
-    seeds = [sweep.seeds[index] for index in kept[-1]]
-    dropped_seeds = [seed for seed in sweep.seeds if seed not in seeds]
-    left_out += [f"seed {seed}" for seed in dropped_seeds]
-    note = f"left out, because some of their runs are missing: {', '.join(left_out)}" if left_out else ""
-    section = VarianceSection(cells=subset[..., 0].size, seeds=seeds, shares=shares, note=note)
-    return section, "", result.noise_variance
-
-
-def _list_empty(arms: Sequence[str]) -> str:
-    listed = [*arms[:MAX_LISTED], *([f"and {len(arms) - MAX_LISTED} more"] if len(arms) > MAX_LISTED else [])]
-    return (
-        f"no trained, comparable run of {', '.join(listed)}" if arms else "the cells share no finished seed"
-    )
-
-
-def _order_axes(axes: Sequence[GridAxis]) -> tuple[GridAxis, GridAxis | None, *tuple[GridAxis, ...]]:
-    """Return the axes of the rows and columns, then the others.
-
-    The two axes with the largest range of option means span the grid, in the order of the command if equal.
-    The one with more options has the rows, which a narrow screen can scroll.
-    """
-    by_effect = sorted(axes, key=_get_effect_range, reverse=True)
-    first, *rest = by_effect
-    if not rest:
-        return first, None
-    spanning = sorted(by_effect[:2], key=lambda axis: (-len(axis.options), axes.index(axis)))
-    return spanning[0], spanning[1], *by_effect[2:]
-
-
-def _get_effect_range(axis: GridAxis) -> float:
-    means = [effect.mean for effect in axis.effects]
-    return max(means) - min(means) if means else 0.0
-
-
 def _find_best_cell(sweep: SweepResults, cells: Sequence[GridCell]) -> tuple[str | None, str]:
     """Find the best cell among trained, comparable ones, over the seeds that all of them finished.
 
@@ -281,10 +181,10 @@ def _find_best_cell(sweep: SweepResults, cells: Sequence[GridCell]) -> tuple[str
     return best, "; ".join(notes)
 
 
-def _count_digits(cells: Sequence[GridCell], noise: float | None) -> int:
+def _count_digits(cells: Sequence[GridCell]) -> int:
     """Count the decimals of a cell's mean from its standard error; three if no cell has two seeds."""
     repeated = [cell for cell in cells if cell.sd is not None]
     if not repeated:
         return count_decimals(None)
-    variance = fmean((cell.sd or 0.0) ** 2 for cell in repeated) if noise is None else noise
+    variance = fmean((cell.sd or 0.0) ** 2 for cell in repeated)
     return count_decimals(2 * math.sqrt(variance / max(cell.n for cell in repeated)))

@@ -18,13 +18,11 @@ from attnlab.store.experiment_schema.answer_template import (
 )
 from attnlab.store.experiment_schema.claim_forms import FORMS, ExpandedClaims, expand_claims
 from attnlab.store.experiment_schema.experiment_config import (
-    GOAL_TITLES,
     RESOURCE_ALIASES,
     TUNING_TOKENS,
     Claim,
     ComputeCalibrationConfig,
     Experiment,
-    Goal,
     InterimSchedule,
     TuningConfig,
     format_sides,
@@ -38,7 +36,6 @@ __all__ = [
     "AMOUNT_FORMS",
     "AMOUNT_KEYS",
     "FORMS",
-    "GOAL_TITLES",
     "MARGIN",
     "NEGATIVE_MARGIN",
     "RELATIONS",
@@ -49,7 +46,6 @@ __all__ = [
     "ComputeProportion",
     "ExpandedClaims",
     "Experiment",
-    "Goal",
     "InterimSchedule",
     "LadderConfig",
     "LearningRateScaling",

@@ -8,7 +8,7 @@ compares it with, both in the experiment's metric:
 - `verdict`: the conclusion and the verdict, as in `non-inferior (SUPPORTED)`
 - a resource, as in `{gqa.kv_bytes_per_token}`, or with `_ratio` its ratio to the other arm
 
-`{best}` is the best arm with all arms that cannot be distinguished from it.
+`{best}` is the arm with the best mean.
 """
 
 from collections.abc import Collection, Sequence

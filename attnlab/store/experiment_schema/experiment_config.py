@@ -26,17 +26,6 @@ RESOURCE_ALIASES = {"params": "parameters", "flops": "flops_per_token", "kv_byte
 TUNING_TOKENS = "tuning_tokens"  # cost of learning-rate tuning; may be controlled too
 
 
-# Goals for which readers choose between options, in their words
-Goal = Literal["cache", "context", "loss", "recall", "state"]
-GOAL_TITLES: dict[Goal, str] = {
-    "cache": "I want a smaller KV cache",
-    "context": "I want a longer context",
-    "loss": "I want a lower loss at equal compute",
-    "recall": "I want recall of earlier tokens",
-    "state": "I want to track a state",
-}
-
-
 def resolve_resource_alias(name: str) -> str:
     """Return the budget entry that a short name in an experiment file means."""
     return RESOURCE_ALIASES.get(name, name)
@@ -196,15 +185,7 @@ class Experiment(FrozenModel):
     answer: str = Field(
         "",
         description="Sentence that answers the question, with placeholders such as {gqa.outcome} that the "
-        "report fills in. Default: the first claim about the metric, or a ranking of many arms.",
-    )
-    goals: Annotated[list[Goal] | dict[Goal, str], OmitFromSummary] = Field(
-        [],
-        description="Goals of a reader that the arms are options for; the ledger has a table of options per "
-        "goal. With another metric than the experiment's: {context: length/excess/4}.",
-    )
-    goal_arms: Annotated[list[str] | None, OmitFromSummary] = Field(
-        None, description="Arms that are options for the goals; default: all but the baseline."
+        "report fills in. Default: the first claim about the metric, or the best mean of many arms.",
     )
     size: str | None = Field(None, description="Option of the group `size`, usually set on the command line.")
     arms: list[str] = Field(description="Compared arms, in the order of the tables.")
@@ -340,8 +321,6 @@ class Experiment(FrozenModel):
             "name",
             "question",
             "answer",
-            "goals",
-            "goal_arms",
             "arm_overrides",
             "overrides",
             "size_overrides",

@@ -16,7 +16,6 @@ from attnlab.store.experiment_schema import (
     AMOUNT_FORMS,
     AMOUNT_KEYS,
     FORMS,
-    GOAL_TITLES,
     Claim,
     ExpandedClaims,
     Experiment,
@@ -98,7 +97,6 @@ def complete_experiment(config: Mapping[str, Any]) -> Experiment:
     seeds = _validate_seeds(declared, name)
     _validate_matching(declared, name)
     _validate_leakage_arms(declared, overrides, name)
-    _validate_goal_names(declared.get("goals", []), name)
     completed = {
         **declared,
         "seeds": seeds,
@@ -108,8 +106,7 @@ def complete_experiment(config: Mapping[str, Any]) -> Experiment:
     experiment = _validate_record(Experiment, completed, name, ())
     margin_validation.validate_margin(experiment)
     _validate_answer(experiment, expanded.claims)
-    _validate_arm_lists(experiment)
-    _validate_goals(experiment)
+    _validate_ladder_arms(experiment)
     return experiment
 
 
@@ -129,7 +126,6 @@ def _validate_names(declared: Mapping[str, Any], name: str) -> None:
         "controlled",
         "metrics",
         "ladder_arms",
-        "goal_arms",
         "corpora",
     ):
         values = declared.get(key, [])
@@ -416,41 +412,13 @@ def _validate_answer(experiment: Experiment, raw_claims: Sequence[Mapping[str, A
         raise InvalidConfig(f"answer of {experiment.name}: {error}", ("answer",)) from error
 
 
-def _validate_arm_lists(experiment: Experiment) -> None:
-    """Check that options for goals, and the arms of a ladder, are arms; like claims, of any command."""
-    for key, arms in {"goal_arms": experiment.goal_arms, "ladder_arms": experiment.ladder_arms}.items():
-        for i, arm in enumerate(arms or []):
-            if arm not in experiment.arm_overrides:
-                hint = format_suggestions(arm, experiment.arm_overrides)
-                raise InvalidConfig(f"{key} of {experiment.name}: unknown arm {arm}{hint}", (key, i))
-
-
-def _validate_goal_names(goals: Any, name: str) -> None:
-    """Check that goals are a list of known ones, or a mapping from them to metrics."""
-    if not isinstance(goals, list | dict):
-        raise InvalidConfig(
-            f"goals={goals} of {name}: give a list of {', '.join(GOAL_TITLES)}, or {{GOAL: METRIC}}",
-            ("goals",),
-        )
-    for i, goal in enumerate(goals):
-        if goal not in [*GOAL_TITLES]:  # a list has no hash
-            hint = format_suggestions(str(goal), GOAL_TITLES)
-            key = goal if isinstance(goals, dict) else i
-            raise InvalidConfig(f"goals of {name}: unknown goal {goal}{hint}", ("goals", key))
-
-
-def _validate_goals(experiment: Experiment) -> None:
-    """Check that goals name metrics of the experiment; without claims, metrics may be left out."""
-    name = experiment.name
-    metrics = {experiment.metric, *experiment.metrics}
-    metrics |= {experiment.get_claim_metric(claim) for claim in experiment.claims}
-    goals = experiment.goals if isinstance(experiment.goals, dict) else {}
-    for goal, metric in goals.items() if experiment.claims else ():
-        if metric not in metrics:
+def _validate_ladder_arms(experiment: Experiment) -> None:
+    """Check that the arms of a ladder are arms; like claims, of any command."""
+    for i, arm in enumerate(experiment.ladder_arms or []):
+        if arm not in experiment.arm_overrides:
+            hint = format_suggestions(arm, experiment.arm_overrides)
             raise InvalidConfig(
-                f"goals.{goal}={metric} of {name}: neither in metrics nor the metric of a claim"
-                f"{format_suggestions(metric, metrics) or ': add it to metrics'}",
-                ("goals", goal),
+                f"ladder_arms of {experiment.name}: unknown arm {arm}{hint}", ("ladder_arms", i)
             )
 
 

@@ -9,6 +9,7 @@ experiment. Until an arm's learning rate is known, its runs are planned at the l
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -482,7 +483,23 @@ def resolve_plans(
         rate_plan = plans[id(composed.rate_source)] if composed.rate_source else None
         with composed.origin.locate_errors():
             plans[id(composed)] = _resolve_plan(composed, rate_plan, checker, lookup)
-    return link_trunks([plans[id(composed)] for composed in experiments_to_plan])
+    return _link_budgets([plans[id(composed)] for composed in experiments_to_plan])
+
+
+def _link_budgets(plans: list[Plan]) -> list[Plan]:
+    """Link the runs of the budgets of each ladder."""
+    groups: dict[str, list[tuple[float, Plan]]] = {}
+    for plan in plans:
+        if plan.replication.ladder and plan.replication.ladder.budgets:
+            budget = plan.replication.ladder.budgets[plan.replication.name]
+            groups.setdefault(plan.group_title, []).append((budget, plan))
+    linked = {id(plan): plan for plan in plans}
+    for group in groups.values():
+        group.sort(key=itemgetter(0))
+        runs_by_budget = link_trunks([(budget, plan.runs) for budget, plan in group])
+        for (_, plan), runs in zip(group, runs_by_budget, strict=True):
+            linked[id(plan)] = replace(plan, runs=runs)
+    return [linked[id(plan)] for plan in plans]
 
 
 def _resolve_plan(

@@ -1,17 +1,17 @@
 """Number of seeds that a margin requires, by the spread of the finished pairs.
 
-Before two pairs have finished, the standard deviation is that of `attnlab noise`, if it was measured.
+Before two pairs have finished, the expected spread is sqrt(2) times that of the baseline's finished runs, as
+if the runs of a pair were independent: pairing gains little (docs/noise.md).
 """
 
+import math
 from collections.abc import Mapping
-from pathlib import Path
+from statistics import stdev
 from typing import Any
 
-from attnlab.report.noise_schema import load_noise_reports
 from attnlab.report.number_format import format_compute_amount
 from attnlab.stats import PairedDifferences, find_seeds_for_equivalence
 from attnlab.store import disk_cache, fingerprint
-from attnlab.store.experiment_schema import resolve_resource_alias
 from attnlab.store.run_schema import RunResult
 from attnlab.store.source_digests import hash_sources
 from attnlab.sweep.plan.compute_calibration.compute_calibration import compute_slope
@@ -42,6 +42,8 @@ def describe_margin_seeds(plan: Plan, records: Mapping[str, RunResult]) -> list[
         for run in plan.runs
         if run.id in records and (value := records[run.id].metrics.get(metric)) is not None
     }
+    baseline_values = [values[baseline, seed] for seed in experiment.seeds if (baseline, seed) in values]
+    expected_sd = math.sqrt(2) * stdev(baseline_values) if len(baseline_values) > 1 else 0.0
     lines = []
     for arm in plan.group_runs_by_arm():
         if arm == baseline:
@@ -53,47 +55,19 @@ def describe_margin_seeds(plan: Plan, records: Mapping[str, RunResult]) -> list[
                 if (arm, seed) in values and (baseline, seed) in values
             ]
         )
-        if differences.sd is not None and not differences.tied:
-            required_seeds = _count_margin_seeds(differences.sd, margin, plan.runs[0].config)
-            requirement = _describe_requirement(differences.sd, required_seeds, margin, len(experiment.seeds))
-            text = f", {requirement}"
-        elif measured := _describe_measured_noise(plan, arm, margin):
-            text = f"; {measured}"
+        sd, source = differences.sd, ""
+        if sd is None and expected_sd:
+            sd, source = expected_sd, f" expected from {len(baseline_values)} runs of {baseline}"
+        if sd is None or differences.tied:
+            text = "so the standard deviation is not yet known"
         else:
-            text = ", so the standard deviation is not yet known"
-        lines.append(f"{arm} - {baseline}: {differences.n} finished pairs{text}")
+            required_seeds = _count_margin_seeds(sd, margin, plan.runs[0].config) or "more than 10,000"
+            text = (
+                f"sd {sd:.3g}{source}; margin {margin:g} requires {required_seeds} seeds "
+                f"({len(experiment.seeds)} planned)"
+            )
+        lines.append(f"{arm} - {baseline}: {differences.n} finished pairs, {text}")
     return lines
-
-
-def _describe_requirement(sd: float, required_seeds: int | None, margin: float, n_planned: int) -> str:
-    return (
-        f"sd {sd:.3g}; margin {margin:g} requires {required_seeds or 'more than 10,000'} seeds "
-        f"({n_planned} planned)"
-    )
-
-
-def _describe_measured_noise(plan: Plan, arm: str, margin: float) -> str | None:
-    """Describe the seeds required at the standard deviation that `attnlab noise` measured; None without one.
-
-    It applies if both arms have the configs that it was measured with.
-    """
-    assert plan.experiment is not None
-    weights = {arm: 1.0, plan.experiment.baseline: -1.0}
-    digests = {name: plan.config_digests.get(name) for name in weights}
-    folder = Path((plan.runs[0].config.get("paths") or {}).get("reports") or "reports")
-    for path, report in load_noise_reports(folder).items():
-        if report.metric != resolve_resource_alias(plan.experiment.metric) or any(
-            report.config_digests.get(name) != digest for name, digest in digests.items()
-        ):
-            continue
-        for difference in report.differences:
-            if difference.weights == weights:
-                required_seeds = _count_margin_seeds(difference.sd, margin, plan.runs[0].config)
-                requirement = _describe_requirement(
-                    difference.sd, required_seeds, margin, len(plan.experiment.seeds)
-                )
-                return f"{requirement}, by {path}"
-    return None
 
 
 def _count_margin_seeds(sd: float, margin: float, config: Mapping[str, Any]) -> int | None:

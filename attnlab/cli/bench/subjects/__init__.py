@@ -1,1 +1,0 @@
-"""Subjects of `bench`, one module each; `attnlab.cli.bench` documents their interface."""

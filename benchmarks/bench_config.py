@@ -1,0 +1,61 @@
+"""Config and conditions of a subject that measures in its own process."""
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from attnlab.cli.run_config import compose_run_config
+from attnlab.measure.roofline import Roofline, measure_roofline
+from attnlab.model.build import get_device_kind, select_device
+from benchmarks import BenchResult
+
+SHAPE_KEYS = ("model.dim", "model.n_layers", "model.n_heads", "model.ffn_width", "data.length")
+
+
+def compose_local_config(
+    defaults: Sequence[str], overrides: Sequence[str], threads: int | None
+) -> dict[str, Any]:
+    """Compose the config of a subject that measures in this process, and set its threads (default 1).
+
+    A size among the overrides (size=debug) replaces the shape in the defaults.
+    """
+    torch.set_num_threads(threads or 1)
+    has_size = any(word.startswith("size=") for word in overrides)
+    applicable_defaults = [
+        word for word in defaults if not (has_size and word.partition("=")[0] in SHAPE_KEYS)
+    ]
+    return compose_run_config([*applicable_defaults, *overrides])
+
+
+def is_debug(config: Mapping[str, Any]) -> bool:
+    """Whether the smallest setting is selected: few lengths, few steps."""
+    return bool(config["size"] == "debug")
+
+
+def describe_conditions(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe the device, versions and model of the measurement."""
+    return {
+        "device": get_device_kind(select_device(config)),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "model": {key: config["model"][key] for key in ("dim", "n_layers", "n_heads", "ffn_width")},
+        "length": config["data"]["length"],
+        "batch": config["data"]["batch_size"],
+        "dtype": config["trainer"]["precision"],
+    }
+
+
+def measure_limits(
+    config: Mapping[str, Any], dtype: torch.dtype, bench: BenchResult, log: Callable[[str], None]
+) -> Roofline:
+    """Measure the limits of the device, and record them and the conditions with the benchmark."""
+    log("measuring copy bandwidth and matrix products")
+    limits = measure_roofline(select_device(config), dtype)
+    bench.conditions |= describe_conditions(config) | {
+        "copy_bytes_per_s": limits.bytes_per_s,
+        "matmul_flops_per_s": limits.flops_per_s,
+    }
+    return limits

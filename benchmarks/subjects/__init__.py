@@ -1,0 +1,1 @@
+"""Subjects of `bench`, one module each; `benchmarks` documents their interface."""

@@ -1,0 +1,93 @@
+"""Columns of a table of many arms: other metrics, longer texts, equal bytes."""
+
+from pathlib import Path
+
+import pytest
+from synthetic import World, build_context, build_provenance, write_runs
+
+from attnlab import stats
+from attnlab.report.answer import build_answer, build_arms_table, find_equal_byte_arms
+from attnlab.report.pages.html import render_html
+from attnlab.report.report_builder import build_report
+from attnlab.report.schema import EffectVerdict, Report
+from attnlab.report.tables import arm_columns
+
+ARMS = ["mha", *(f"arm_{i}" for i in range(1, arm_columns.MANY_ARMS + 1))]
+EXTRA = {"val/accuracy": 0.5, "length/1": 4.0, "length/2": 4.1}
+
+
+def make_report(folder: Path, arms: list[str]) -> Report:
+    world = World(effects={arm: 0.01 * i for i, arm in enumerate(arms)}, extra=EXTRA)
+    context = build_context(world, claims=[], metrics=["val/accuracy"])
+    return build_report(context, write_runs(folder, world), None, build_provenance())
+
+
+@pytest.fixture(scope="module")
+def many_arms_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return make_report(tmp_path_factory.mktemp("many"), ARMS)
+
+
+def test_many_arms_get_columns_for_every_metric_and_the_longest_text(many_arms_report: Report) -> None:
+    accuracy, longest = arm_columns.build_arm_columns(many_arms_report)
+    assert accuracy.label == "val/accuracy"
+    assert {arm: cell.mean for arm, cell in accuracy.cells.items()} == dict.fromkeys(ARMS, 0.5)
+    assert {arm: cell.mean for arm, cell in longest.cells.items()} == dict.fromkeys(ARMS, 4.1)
+    header, rows = build_arms_table(many_arms_report)
+    assert header[4:6] == ["val/accuracy (nats)", "loss at 2 times the trained length (nats)"]
+    assert all(len(row) == len(header) for row in rows)
+    short_header, _ = build_arms_table(many_arms_report, has_all_columns=False)
+    assert "val/accuracy (nats)" not in short_header, "a slide has no room for them"
+
+
+def test_few_arms_get_no_additional_columns(tmp_path: Path) -> None:
+    report = make_report(tmp_path, ARMS[:-1])
+    assert arm_columns.build_arm_columns(report) == [] == find_equal_byte_arms(report, build_answer(report))
+
+
+def test_arms_of_equal_bytes_are_grouped_with_their_distance_to_the_best(many_arms_report: Report) -> None:
+    [cache] = [panel for panel in many_arms_report.tradeoff if panel.key == "kv_bytes_per_token"]
+    bytes_by_arm = {
+        "arm_3": 64.0,
+        "arm_7": 64.0,
+        "arm_5": 32.0,
+    }  # two share half of the others' 128, one has its own
+    points = [point.model_copy(update={"x": bytes_by_arm.get(point.arm, 128.0)}) for point in cache.points]
+    many_arms_report = many_arms_report.model_copy(
+        update={"tradeoff": [cache.model_copy(update={"points": points})]}
+    )
+    rows = find_equal_byte_arms(many_arms_report, build_answer(many_arms_report))
+    arms = [row.arm for row in rows]
+    assert arms == ["mha", "arm_1", "arm_2", "arm_4", "arm_6", "arm_8", "arm_3", "arm_7"]
+    values = {
+        arm: {run.seed: run.metrics["val/loss"] for run in many_arms_report.runs if run.arm == arm}
+        for arm in ("arm_3", "arm_7")
+    }
+    expected = stats.estimate_paired_difference(
+        [values["arm_7"][seed] - values["arm_3"][seed] for seed in values["arm_3"]]
+    )
+    difference = rows[-1].difference
+    assert (difference.mean, difference.low, difference.high) == pytest.approx(
+        (expected.mean, expected.low, expected.high)
+    )
+    assert rows[0].difference.mean == rows[6].difference.mean == 0
+    assert "Ranking at equal cache size" in render_html(many_arms_report)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state"),
+    [
+        (EffectVerdict.BETTER_MORE, "better"),
+        (EffectVerdict.BETTER, "better"),
+        (EffectVerdict.WORSE_MORE, "worse"),
+        (EffectVerdict.WORSE, "worse"),
+        (EffectVerdict.EQUIVALENT, "equivalent"),
+        (EffectVerdict.NOT_WORSE, "non-inferior"),
+        (EffectVerdict.INCONCLUSIVE, "inconclusive"),
+        (EffectVerdict.NOT_COMPARABLE, None),
+        (EffectVerdict.LEAKING, None),
+        (EffectVerdict.EXPLORATORY, None),
+        (EffectVerdict.NO_RESULT, None),
+    ],
+)
+def test_effect_verdict_has_a_short_form(verdict: EffectVerdict, state: str | None) -> None:
+    assert arm_columns.EFFECT_STATES.get(verdict) == state
