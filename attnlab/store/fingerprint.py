@@ -1,9 +1,9 @@
 """Run id: a hash of everything that can change a run's result, and of nothing else.
 
 Hashed are the config without machine and display keys, the data, the device kind, the source tokens that
-training reaches, and the minor versions of torch and Lightning. Observers (schema, loggers, recording
-callbacks, measurements after training) are not hashed: the result stores a separate digest of the code that
-measured each part.
+training reaches, the files that parts of the user's read, and the minor versions of torch and Lightning.
+Observers (schema, loggers, recording callbacks, measurements after training) are not hashed: the result
+stores a separate digest of the code that measured each part.
 """
 
 import hashlib
@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from attnlab.errors import InvalidConfig
 from attnlab.store.experiment_schema import Experiment
 from attnlab.store.run_schema import RunEstimate
-from attnlab.store.source_digests import hash_sources
+from attnlab.store.source_digests import hash_file, hash_sources, is_user_name
 
 # These feed interpolations only; the resolved values are hashed.
 INTERPOLATED_KEYS = frozenset({"model.n_heads", "model.window"})
@@ -128,11 +128,35 @@ def read_package_versions(names: Iterable[str]) -> dict[str, str]:
 
 
 def hash_run_source(config: Mapping[str, Any], trainer: str) -> dict[str, str]:
-    """Return module -> source digest for the trainer and the config's targets, without observers."""
+    """Return module -> source digest for the trainer and the config's targets, without observers.
+
+    Keys that name a file which a part of the user's may read are entries too, with the digest of its content.
+
+    Raises:
+        InvalidConfig: A file that a module declares cannot be read.
+    """
     observers = OBSERVER_MODULES if config.get("measurement") else (*OBSERVER_MODULES, MEASURE_PACKAGE)
-    return hash_sources(
+    modules = hash_sources(
         [trainer, *find_target_names(strip_excluded_keys(config))], excluded_packages=observers
     )
+    return modules | hash_named_files(config)
+
+
+def hash_named_files(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return key -> digest of the content of each file in `find_named_files`."""
+    return {key: hash_file(path) for key, path in find_named_files(config)}
+
+
+def find_named_files(config: Mapping[str, Any]) -> Iterator[tuple[str, Path]]:
+    """Yield key and path of each string that names a file, in the groups that have a part of the user's."""
+    groups = {
+        key: value
+        for key, value in config.items()
+        if key not in _UNHASHED_GROUPS and any(map(is_user_name, find_target_names(value)))
+    }
+    for key, text in iterate_possible_paths(groups):
+        if (path := Path(text)).is_file():
+            yield key, path
 
 
 def strip_excluded_keys(node: Any) -> Any:
@@ -186,6 +210,18 @@ def find_unhashed_key(message: str) -> str | None:
     )
 
 
+def iterate_possible_paths(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield key and text of every string in a config, also in lists, that could be the path of a file."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield from iterate_possible_paths(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(node, list | tuple):
+        for i, value in enumerate(node):
+            yield from iterate_possible_paths(value, f"{path}[{i}]")
+    elif isinstance(node, str) and node and len(node) < 4096 and "\0" not in node:
+        yield path, node
+
+
 def flatten_config(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield dotted keys and leaves of a config; lists and empty mappings are leaves."""
     if isinstance(node, Mapping) and node:
@@ -198,6 +234,12 @@ def flatten_config(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def find_target_names(node: Any) -> Iterator[str]:
     """Yield the names of `find_targets` that are strings."""
     return (name for _, name in find_targets(node) if isinstance(name, str))
+
+
+def get_target_name(node: Mapping[str, Any]) -> Any:
+    """Return the dotted name that a node with a `_target_` builds from: `path` for a getter of Hydra."""
+    is_getter = str(node["_target_"]).startswith(GETTER_PREFIX)
+    return node.get("path") if is_getter else node["_target_"]
 
 
 def find_targets(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -3,33 +3,82 @@
 Comments, docstrings, blank lines and layout do not count; statements do. Only modules of attnlab and of the
 user are read, and of installed packages that the names begin with, such as a user's own. Other installed
 packages are recorded by version. No module is imported to find them.
+
+A module of the user declares the files that it reads as `FILES = ("settings.json",)`, paths relative to its
+folder; their content is part of its digest.
 """
 
 import ast
 import hashlib
 import io
+import os
 import sys
 import sysconfig
 import tokenize
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
+from typing import NamedTuple
 from zipimport import zipimporter
+
+from attnlab.errors import InvalidConfig
 
 SourceLoader = SourceFileLoader | zipimporter
 _IGNORED_TOKENS = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER)
 _LIBRARIES = {"torch", "pytorch_lightning", "lightning", "hydra"}  # not read, although configs name them
+FILES_NAME = "FILES"  # the variable of a module that declares files
 _LAYOUT_TOKENS = {tokenize.NEWLINE: "\n", tokenize.INDENT: "\x01", tokenize.DEDENT: "\x02"}
 
 
+class SourceModule(NamedTuple):
+    """A module that a name reaches: its file, the digest of its code, its imports and declared files."""
+
+    path: Path
+    loader: SourceLoader
+    code: str
+    imports: tuple[str, ...]
+    files: tuple[str, ...]
+
+    def compute_digest(self) -> str:
+        """Return the digest of the code and of the content of the declared files.
+
+        Raises:
+            InvalidConfig: A declared file cannot be read.
+        """
+        if not self.files:
+            return self.code
+        digest = hashlib.sha256(self.code.encode())
+        for name in self.files:
+            path = Path(os.path.normpath(self.path.parent / name))
+            try:
+                digest.update(f"\0{name}\0{_hash_content(path, self.loader, _get_version(path))}".encode())
+            except OSError as error:
+                raise InvalidConfig(
+                    f"{self.path.name} declares {name} in {FILES_NAME}, but {path} cannot be read "
+                    f"({error.strerror or 'it is missing'}): correct the name, or restore the file"
+                ) from error
+        return digest.hexdigest()[:16]
+
+
 def hash_sources(names: Iterable[str], excluded_packages: Iterable[str] = ()) -> dict[str, str]:
-    """Return module -> digest for the closure of static imports of all names.
+    """Return module -> digest for the modules of `find_sources`, in the order of their names.
+
+    Raises:
+        InvalidConfig: A file that a module declares cannot be read.
+    """
+    sources = find_sources(names, excluded_packages)
+    return {name: sources[name].compute_digest() for name in sorted(sources)}
+
+
+def find_sources(names: Iterable[str], excluded_packages: Iterable[str] = ()) -> dict[str, SourceModule]:
+    """Return the modules in the closure of static imports of all names.
 
     Modules in `excluded_packages` are left out, and so are modules reached only through them, except modules
     in `names`.
     """
-    digests: dict[str, str] = {}
+    sources: dict[str, SourceModule] = {}
     excluded_packages = tuple(excluded_packages)
     queue = [(name, True) for name in names]
     packages = {name.partition(".")[0] for name, _ in queue} - _LIBRARIES
@@ -37,17 +86,25 @@ def hash_sources(names: Iterable[str], excluded_packages: Iterable[str] = ()) ->
         name, is_root = queue.pop()
         for module, file, loader in _find_modules(name, name.partition(".")[0] in packages, tuple(sys.path)):
             if (
-                module in digests
+                module in sources
                 or module == "attnlab"
                 or (not is_root and _is_under(module, excluded_packages))
             ):
                 continue
-            on_disk = file if file.exists() else next(parent for parent in file.parents if parent.exists())
-            digests[module], imports = _parse_module(
-                file, loader, on_disk.stat().st_mtime_ns, module, file.name == "__init__.py"
-            )
-            queue += [(imported, False) for imported in imports]
-    return dict(sorted(digests.items()))
+            source = _parse_module(file, loader, _get_version(file), module, file.name == "__init__.py")
+            sources[module] = source
+            queue += [(imported, False) for imported in source.imports]
+    return sources
+
+
+def hash_file(path: Path) -> str:
+    """Return the digest of a file's content."""
+    return _hash_content(path, None, _get_version(path))
+
+
+def is_user_name(name: str) -> bool:
+    """Whether a dotted name is neither attnlab's nor that of a library whose source is not read."""
+    return name.partition(".")[0] not in {"attnlab", *_LIBRARIES}
 
 
 def strip_to_tokens(text: str) -> str:
@@ -130,18 +187,30 @@ def _is_user_file(file: Path, may_be_installed: bool) -> bool:
     return not folder.startswith(sysconfig.get_path("stdlib"))
 
 
+def _get_version(path: Path) -> tuple[int, ...]:
+    """Return size and times of a file, or of the zip archive that it is in; nobody can set the last time."""
+    status = next(parent for parent in (path, *path.parents) if parent.exists()).stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+@cache
+def _hash_content(path: Path, loader: SourceLoader | None, _version: tuple[int, ...]) -> str:
+    content = loader.get_data(str(path)) if loader else path.read_bytes()
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
 @cache
 def _parse_module(
-    file: Path, loader: SourceLoader, _modified: int, module: str, is_package: bool
-) -> tuple[str, tuple[str, ...]]:
-    """Return the digest of a file and its imports; bytes are hashed if it does not parse as Python."""
+    file: Path, loader: SourceLoader, _version: tuple[int, ...], module: str, is_package: bool
+) -> SourceModule:
+    """Parse a file; its bytes are hashed if it does not parse as Python."""
     raw = loader.get_data(str(file)).replace(b"\r\n", b"\n")
     try:
         text = raw.decode()
         tree = ast.parse(text)
         code = strip_to_tokens(text)
     except (SyntaxError, ValueError, tokenize.TokenError):
-        return hashlib.sha256(raw).hexdigest()[:16], ()
+        return SourceModule(file, loader, hashlib.sha256(raw).hexdigest()[:16], (), ())
     package = module if is_package else module.rpartition(".")[0]
     imports: list[str] = []
     for node in ast.walk(tree):
@@ -153,4 +222,22 @@ def _parse_module(
                 parents = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*parents, base] if base else parents)
             imports += [f"{base}.{alias.name}" if base else alias.name for alias in node.names]
-    return hashlib.sha256(code.encode()).hexdigest()[:16], tuple(imports)
+    files = _find_declared_files(tree) if is_user_name(module) else ()
+    return SourceModule(file, loader, hashlib.sha256(code.encode()).hexdigest()[:16], tuple(imports), files)
+
+
+def _find_declared_files(tree: ast.Module) -> tuple[str, ...]:
+    """Return the file names that a module assigns to FILES as a literal; none for other values."""
+    values = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name) and target.id == FILES_NAME
+    ]
+    with suppress(ValueError):
+        names = ast.literal_eval(values[-1]) if values else ()
+        names = (names,) if isinstance(names, str) else names
+        if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    return ()

@@ -31,6 +31,7 @@ from attnlab.model.finite_weights import require_finite_file
 from attnlab.model.transformer import Transformer
 from attnlab.store import config_groups, fingerprint, run_directories
 from attnlab.store.guards import digests, parent_split
+from attnlab.store.guards.undeclared_reads import UndeclaredReads
 from attnlab.store.safe_paths import is_plain_name
 from attnlab.training import final_metrics, measurement_run, targets, trainer_settings
 from attnlab.training.estimates import epoch_counts, training_memory
@@ -49,9 +50,14 @@ def check(config: Mapping[str, Any]) -> dict[str, Any]:
     the model once on the meta device, and runs every kind of layer once on a small real input.
 
     Raises:
-        ValueError: One line, if the run cannot work.
+        ValueError: One line, if the run cannot work, or a part reads a file that no run id would cover.
     """
     training_memory.measure_import_memory()  # before any corpus is read
+    with UndeclaredReads(config):
+        return _collect_facts(config)
+
+
+def _collect_facts(config: Mapping[str, Any]) -> dict[str, Any]:
     _validate_config(config)
     with convert_build_errors("data"):
         data = instantiate_config(config["data"])
@@ -142,11 +148,12 @@ def count_resource(config: Mapping[str, Any], name: str) -> float:
     Raises:
         ValueError: As from `check`.
     """
-    _validate_config(config)
-    with convert_build_errors("data"):
-        data = instantiate_config(config["data"])
-    with convert_build_errors("model"), torch.device("meta"):
-        model = build_model(config, data.task.vocab_size)
+    with UndeclaredReads(config):
+        _validate_config(config)
+        with convert_build_errors("data"):
+            data = instantiate_config(config["data"])
+        with convert_build_errors("model"), torch.device("meta"):
+            model = build_model(config, data.task.vocab_size)
     if name == "flops_per_token":
         return resources.count_flops_per_token(model, data.task.length)
     return {**resources.count_parameters(model), "kv_bytes_per_token": model.state_size()}[name]

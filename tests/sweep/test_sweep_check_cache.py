@@ -39,7 +39,6 @@ def run_check():
 def compute_fresh_key(config):
     """Return the cache key as another process would compute it, with nothing memoized."""
     for function in (
-        check_cache._digest_sources,
         check_cache._digest_package_code,
         check_cache._list_installed_packages,
         check_cache._describe_machine,

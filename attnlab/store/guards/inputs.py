@@ -13,7 +13,7 @@ from typing import Any
 
 from attnlab.errors import InvalidConfig
 from attnlab.store.atomic_files import describe_special_file
-from attnlab.store.fingerprint import flatten_config
+from attnlab.store.fingerprint import iterate_possible_paths
 from attnlab.store.safe_paths import require_run_name
 
 DATA_FILE_KEYS = ("path", "validation_path")  # of `data`: paths or patterns of files
@@ -53,14 +53,6 @@ def require_data_files(config: Mapping[str, Any]) -> None:
         if _reads_data_files(data, key) and not has_magic(data[key]) and not os.path.exists(data[key]):
             reason = os.strerror(errno.ENOENT)
             raise InvalidConfig(f"data.{key}={data[key]}: {reason}; give a UTF-8 text file")
-
-
-def iterate_possible_paths(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield key and text of every string in a config, also in lists, that could be the path of a file."""
-    for key, leaf in flatten_config(config):
-        for value in leaf if isinstance(leaf, list) else [leaf]:
-            if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value:
-                yield key, value
 
 
 def reject_special_files(key: str, path: Path, *, recursive: bool) -> None:

@@ -69,10 +69,10 @@ def make_cache_key(config: Mapping[str, Any], module: str) -> str | None:
     }  # `plan` checks the same configs as a sweep
     relevant_config = {**config, "sweep": settings}
     modules = {module, *fingerprint.find_target_names(config)}
-    user_modules = tuple(sorted(name for name in modules if not name.startswith("attnlab.")))
+    sources = hash_sources(sorted(name for name in modules if not name.startswith("attnlab.")))
     with suppress(OSError, TypeError, ValueError):  # no working directory; a value without JSON form
         return fingerprint.compute_digest(
-            [relevant_config, module, _digest_sources(user_modules), collect_environment_state(), files], 32
+            [relevant_config, module, sources, collect_environment_state(), files], 32
         )
     return None
 
@@ -107,7 +107,7 @@ def _identify_named_files(config: Mapping[str, Any]) -> Iterator[tuple[str | int
         folder = Path((config.get("paths") or {}).get("runs") or "runs", parent)
         yield from (identify_file(folder / name) for name in ("run.json", VOCABULARY_FILE))
     input_config = {key: value for key, value in config.items() if key != "paths"}  # paths are outputs
-    for key, text in inputs.iterate_possible_paths(input_config):
+    for key, text in fingerprint.iterate_possible_paths(input_config):
         is_pattern = key in [f"data.{name}" for name in inputs.DATA_FILE_KEYS]
         for path in inputs.match_data_files(text, key) if is_pattern else [Path(text)]:
             yield from _identify_files_below(path)
@@ -131,11 +131,6 @@ def identify_file(path: Path) -> tuple[str | int, ...]:
     except OSError:  # missing, deleted since it was listed, or a broken link
         return (absolute_path,)
     return absolute_path, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-@cache
-def _digest_sources(names: tuple[str, ...]) -> dict[str, str]:
-    return hash_sources(names)
 
 
 @cache

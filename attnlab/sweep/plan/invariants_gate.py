@@ -55,10 +55,10 @@ def make_cache_key(config: Mapping[str, Any], module: str) -> str:
     """Return one key per config of the tested parts, source code and version of torch."""
     parts = {key: config["model"].get(key) for key in _MODEL_KEYS}
     cache = (config.get("decode") or {}).get("cache")
-    targets = fingerprint.find_target_names({"parts": parts, "cache": cache})
-    return fingerprint.compute_digest(
-        [parts, cache, hash_sources([module, *targets]), fingerprint.get_minor_versions()]
-    )
+    tested = {"parts": parts, "cache": cache}
+    sources = hash_sources([module, *fingerprint.find_target_names(tested)])
+    files = fingerprint.hash_named_files(tested)
+    return fingerprint.compute_digest([parts, cache, sources | files, fingerprint.get_minor_versions()])
 
 
 def _load_or_verify_invariants(config: Mapping[str, Any], key: str, checker: Checker) -> list[str]:

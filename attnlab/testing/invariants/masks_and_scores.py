@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attnlab.attention.contracts import Capabilities
 from attnlab.attention.scores.bias import Bias
+from attnlab.store.fingerprint import get_target_name
 from attnlab.testing.invariants.variant import Variant, assert_close, make_named_generator
 
 Part = Callable[..., Tensor]
@@ -34,10 +35,9 @@ def find_constants(config: Any) -> set[int]:
     """
     if isinstance(config, Mapping):
         constants = set().union(*map(find_constants, config.values()))
-        names = [config[key] for key in ("_target_", "path") if isinstance(config.get(key), str)]
-        return constants.union(
-            *(_find_module_constants(inspect.getmodule(get_object(name))) for name in names)
-        )
+        if isinstance(config.get("_target_"), str):
+            constants |= _find_module_constants(inspect.getmodule(get_object(get_target_name(config))))
+        return constants
     if isinstance(config, list | tuple):
         return set().union(*map(find_constants, config))
     return {config} if type(config) is int and 1 < config <= MAX_CONSTANT else set()

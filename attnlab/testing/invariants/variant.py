@@ -25,6 +25,8 @@ from attnlab.attention.masks.conjunction import combine_masks, compute_visibilit
 from attnlab.model.build import instantiate_config, list_mixer_configs
 from attnlab.model.initialization import make_named_generator
 from attnlab.model.transformer import Mlp, Transformer
+from attnlab.store.fingerprint import get_target_name
+from attnlab.store.guards.undeclared_reads import UndeclaredReads
 from attnlab.testing.invariants.layer_chain import LayerChain
 
 DYNAMIC_CACHE = {"_target_": "hydra.utils.get_class", "path": "attnlab.attention.cache.DynamicCache"}
@@ -207,10 +209,15 @@ class Variant:
 
 
 def make_variants(config: Mapping[str, Any], name: str = "config") -> list[Variant]:
-    """Make one variant per distinct kind of layer of a resolved run config, with its positions and cache."""
+    """Make one variant per distinct kind of layer of a resolved run config, with its positions and cache.
+
+    Raises:
+        InvalidConfig: A part reads a file that it does not declare.
+    """
     model = config["model"]
     layers: list[Any] = [OmegaConf.to_container(layer) for layer in list_mixer_configs(config)]
-    layers = _group_dependent_layers(layers)
+    with UndeclaredReads({"layers": layers}):
+        layers = _group_dependent_layers(layers)
     distinct_layers = {json.dumps(layer, sort_keys=True): layer for layer in layers}
     n_kinds = len(distinct_layers)
     labels = [name] if n_kinds == 1 else [f"{name}, layer kind {n}" for n in range(n_kinds)]
@@ -334,7 +341,7 @@ def _draw_input(dim: int) -> Tensor:
 def _get_factory(node: Any) -> Any:
     if not isinstance(node, Mapping) or "_target_" not in node:
         return None
-    return get_object(node["path"] if "path" in node else node["_target_"])
+    return get_object(get_target_name(node))
 
 
 def _build_parts(nodes: Mapping[str, Any]) -> dict[str, Any]:
