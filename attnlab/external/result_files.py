@@ -7,6 +7,7 @@ that is not finite, a seed or a step given twice, runs of unequal length.
 
 import csv
 import hashlib
+import io
 import json
 import math
 import re
@@ -21,6 +22,7 @@ from pyarrow import parquet as pq
 
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.store import run_directories
+from attnlab.store.atomic_files import open_user_file, parse_json, read_user_text
 
 Status = Literal["done", "diverged", "missing"]
 STEP_COLUMNS = (
@@ -37,6 +39,8 @@ STATUS_BY_WORD: dict[str, Status] = {
     **dict.fromkeys(("missing", "lost", "crashed", "failed", "killed", "running"), "missing"),
 }
 SEED_IN_NAME = re.compile(r"(?:^|[^a-zA-Z])seed[=_-]?(\d+)$")  # of a run whose table has no seeds
+MAX_TABLE_BYTES = 2**33
+MAX_VALUE = 1e150  # of a number: the square of a larger one is no float64
 REDUCTIONS = "last, best, or mean:k (the mean of the last k values)"
 
 
@@ -155,8 +159,8 @@ class _Row:
 
 def _read_csv(path: Path) -> Iterator[_Row]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
+        with open_user_file(path, MAX_TABLE_BYTES) as file:
+            reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""))
             header = next(reader, [])
             if repeated := sorted({name for name in header if header.count(name) > 1}):
                 raise InvalidConfig(f"{path}:1: the column {repeated[0]} is there twice")
@@ -174,11 +178,11 @@ def _read_csv(path: Path) -> Iterator[_Row]:
 
 def _read_jsonl(path: Path) -> Iterator[_Row]:
     try:
-        for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), 1):
+        for number, line in enumerate(read_user_text(path, "utf-8-sig", MAX_TABLE_BYTES).split("\n"), 1):
             if not line.strip():
                 continue
             try:
-                cells = json.loads(line)
+                cells = parse_json(line)
             except ValueError as error:
                 raise InvalidConfig(f"{path}:{number}: not JSON: {error}") from error
             if not isinstance(cells, dict):
@@ -190,7 +194,8 @@ def _read_jsonl(path: Path) -> Iterator[_Row]:
 
 def _read_parquet(path: Path) -> Iterator[_Row]:
     try:
-        table = pq.read_table(path)
+        with open_user_file(path, MAX_TABLE_BYTES) as file:
+            table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:
         raise InvalidConfig(
             f"{path}: cannot be read ({' '.join(str(error).split())}): write it again"
@@ -338,7 +343,8 @@ def _read_run_directory(folder: Path, metric: str) -> ExternalRun:
         curve = [point for point in points if point["name"] == metric]
     steps = [point["step"] for point in curve]
     # the last evaluation of a curve may be on fewer windows than the final one
-    values = [*(point["value"] for point in curve[:-1]), float(result.metrics[metric])]
+    numbers = [*(point["value"] for point in curve[:-1]), result.metrics[metric]]
+    values = [_parse_number(str(folder), metric, number) for number in numbers]
     return _order_run(str(folder), None, seed, steps, values, started)
 
 
@@ -390,8 +396,12 @@ def _parse_number(place: str, name: str, cell: Any, *, finite: bool = True) -> f
         number = float(cell)
     except (TypeError, ValueError):
         raise InvalidConfig(f"{place}: {name}={cell} is not a number") from None
-    if finite and not math.isfinite(number):
-        raise InvalidConfig(f"{place}: {name} is {cell}: write diverged into a column `status`")
+    except OverflowError:
+        number = math.inf
+    is_finite = math.isfinite(number)
+    if (finite and not is_finite) or (is_finite and abs(number) > MAX_VALUE):
+        limit = f" (a number is at most {MAX_VALUE:g})" if is_finite else ""
+        raise InvalidConfig(f"{place}: {name} is {cell}{limit}: write diverged into a column `status`")
     return number
 
 
