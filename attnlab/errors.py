@@ -154,14 +154,16 @@ def describe_exit(error: BaseException) -> str:
     return f"a part ends the program ({error!r}): raise ValueError in its place"
 
 
-def describe_open_files(error: BaseException) -> str | None:
-    """Format that the process has too many open files, if an exception or one of its causes is that."""
+def describe_lack_of_resources(error: BaseException) -> str | None:
+    """Format an exception or one of its causes that is a full disk, a limit of open files, or lack of memory."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
             return "too many open files: raise the limit, as with ulimit -n 1024"
+        if is_host_out_of_memory(cause):
+            return f"{OUT_OF_MEMORY}: free some, or use smaller files or a smaller model"
         cause = cause.__cause__ or cause.__context__
-    return None
+    return describe_disk_full(error)
 
 
 def format_seeds(seeds: Iterable[int]) -> str:

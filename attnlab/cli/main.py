@@ -21,8 +21,7 @@ from attnlab.cli.parser import PROGRAM, VERSION
 from attnlab.config import expand_home
 from attnlab.errors import (
     InvalidConfig,
-    describe_disk_full,
-    describe_open_files,
+    describe_lack_of_resources,
     escape_unprintable,
     find_invalid_byte,
     format_error_line,
@@ -140,7 +139,7 @@ def _report_error(error: BaseException, line: Sequence[str]) -> int:
         return exit_handling.EXIT_BROKEN_PIPE
     if not isinstance(error, Exception) and type(error) is not SystemExit:  # a subclass is a signal's
         raise error
-    resource_message = describe_open_files(error) or describe_disk_full(error)
+    resource_message = describe_lack_of_resources(error)
     user_message = None if resource_message else explain_error(error, line)
     message = user_message or resource_message
     with suppress(OSError):  # stderr may be closed too

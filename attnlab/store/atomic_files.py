@@ -19,6 +19,7 @@ from attnlab.errors import NO_SPACE
 from attnlab.store.file_names import CHECKPOINT_NAMES as CHECKPOINT_NAMES
 from attnlab.store.file_names import TRUNK_CHECKPOINT as TRUNK_CHECKPOINT
 
+MAX_YAML_BYTES = 2**24  # of a config file
 MAX_FILE_BYTES = 2**30  # of a file that is parsed in memory: beyond any config, result or log
 _SPECIAL_FILES = {
     stat.S_IFIFO: "a pipe",
@@ -45,7 +46,11 @@ def replace_atomically(path: Path, *, sync: bool = True) -> Iterator[Path]:
     _check_owner(path)
     temporary = None
     try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        try:
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        except OSError as error:
+            error.filename = str(path)  # in place of a name that the user does not know
+            raise
         os.close(descriptor)
         temporary = Path(name)
         yield temporary
@@ -153,7 +158,9 @@ def open_user_file(path: Path, max_bytes: int | None = MAX_FILE_BYTES) -> Binary
         raise
 
 
-def read_user_text(path: Path, encoding: str = "utf-8", max_bytes: int = MAX_FILE_BYTES) -> str:
+def read_user_text(
+    path: Path, encoding: str = "utf-8", max_bytes: int = MAX_FILE_BYTES, errors: str = "strict"
+) -> str:
     """Return the text of a regular file.
 
     Raises:
@@ -161,7 +168,15 @@ def read_user_text(path: Path, encoding: str = "utf-8", max_bytes: int = MAX_FIL
         UnicodeDecodeError: it is not text of this encoding.
     """
     with open_user_file(path, max_bytes) as file:
-        return file.read().decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+        return file.read().decode(encoding, errors).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_text_or_empty(path: Path) -> str:
+    """Read a config file for hints about it; empty if unreadable, so that a broken file hides no other."""
+    try:
+        return read_user_text(path, max_bytes=MAX_YAML_BYTES, errors="replace")
+    except OSError:
+        return ""
 
 
 def describe_special_file(path: Path) -> str | None:

@@ -10,13 +10,12 @@ from pathlib import Path
 import yaml
 
 from attnlab.errors import InvalidConfig
-from attnlab.store.atomic_files import read_user_text
+from attnlab.store.atomic_files import MAX_YAML_BYTES, read_user_text
 
 KeyPath = Sequence[str | int]  # as in ("claims", 1, "metric")
 ConfigFinder = Callable[[str], Path | None]  # config name, as in "experiment/mine" -> its file
 EXPERIMENT_GROUP = "experiment"
 PACKAGE_HEADER = "# @package _global_"
-MAX_YAML_BYTES = 2**24
 MAX_YAML_NODES = 10**6  # with each alias expanded
 _FastLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast
 _HEADER_PATTERN = re.compile(

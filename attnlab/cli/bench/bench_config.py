@@ -13,6 +13,7 @@ from attnlab.config import CONF, register_resolvers
 from attnlab.measure.roofline import Roofline, measure_roofline
 from attnlab.model.build import get_device_kind, select_device
 from attnlab.store import config_groups
+from attnlab.store.guards import inputs
 from attnlab.sweep.plan.config_files import list_config_folders
 from attnlab.testing.invariants.variant_composition import reject_hidden_options, validate_choices
 
@@ -55,6 +56,7 @@ def compose_run_config(overrides: Sequence[str]) -> dict[str, Any]:
         del composed["hydra"]
     config: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     config_groups.validate_groups(config)
+    inputs.validate_inputs(config)
     return config
 
 

@@ -26,7 +26,7 @@ from omegaconf import OmegaConf
 from attnlab.config import describe_hidden_file, describe_option_conflict, expand_home
 from attnlab.errors import InvalidConfig
 from attnlab.store import experiment_files
-from attnlab.store.atomic_files import describe_special_file, read_user_text
+from attnlab.store.atomic_files import MAX_YAML_BYTES, describe_special_file, read_user_text
 from attnlab.store.fingerprint import flatten_config
 
 SCHEME = "attnlab"
@@ -86,7 +86,7 @@ class _CachedYamlSource(ConfigSource):
             InvalidConfig: The file is no valid YAML, or its defaults give a group several options.
         """
         try:
-            text = read_user_text(Path(file), max_bytes=experiment_files.MAX_YAML_BYTES)
+            text = read_user_text(Path(file), max_bytes=MAX_YAML_BYTES)
             if "&" in text:  # it may have aliases
                 experiment_files.load_yaml_node(Path(file))
             header = _CachedYamlSource._get_header_dict(text[:_HEADER_LENGTH])
