@@ -4,6 +4,7 @@ import difflib
 import errno
 import unicodedata
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 OUT_OF_MEMORY = "out of memory"
 NO_SPACE = "no space left on device"
@@ -127,16 +128,42 @@ def is_disk_failure(error: BaseException) -> bool:
 # Of a file, folder or link of the user's that attnlab cannot use.
 _PATH_ERRORS = (
     errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP, errno.EACCES, errno.EPERM,
-    errno.EROFS,
+    errno.EROFS, errno.EINVAL, errno.EFBIG, errno.ENXIO, errno.ENODEV, errno.ENOTSUP, errno.EBUSY,
+    errno.ETXTBSY, errno.EXDEV,
 )  # fmt: skip
+_PACKAGE = str(Path(__file__).parent)
 
 
 def describe_path_error(error: OSError) -> str | None:
-    """Format the error of an unusable path, such as a folder in place of a file, as one line; else None."""
-    if error.errno not in _PATH_ERRORS or error.filename is None:
+    """Format the error of an unusable path, such as a folder in place of a file, as one line; else None.
+
+    A missing file of attnlab's own is a bug, and any other a path of the user's.
+    """
+    path = str(error.filename2 or error.filename)
+    if error.filename is None or isinstance(error.filename, int):
         return None
-    path = error.filename2 or error.filename
+    if error.errno == errno.ENOENT and not path.startswith(_PACKAGE):
+        return f"{path}: {error.strerror}: choose another path, or create it"
+    if error.errno not in _PATH_ERRORS:
+        return None
     return f"{path}: {error.strerror}: move it away, or change its permissions, and run the command again"
+
+
+def describe_exit(error: BaseException) -> str:
+    """Format that a part of the user's raised SystemExit or KeyboardInterrupt, as by `exit()`."""
+    return f"a part ends the program ({error!r}): raise ValueError in its place"
+
+
+def describe_lack_of_resources(error: BaseException) -> str | None:
+    """Format an exception or one of its causes that is a full disk, a limit of open files, or lack of memory."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
+            return "too many open files: raise the limit, as with ulimit -n 1024"
+        if is_host_out_of_memory(cause):
+            return f"{OUT_OF_MEMORY}: free some, or use smaller files or a smaller model"
+        cause = cause.__cause__ or cause.__context__
+    return describe_disk_full(error)
 
 
 def format_seeds(seeds: Iterable[int]) -> str:

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from attnlab.cli.own_options import format_own_option
 from attnlab.errors import format_suggestions
 from attnlab.store import fingerprint
+from attnlab.store.atomic_files import read_text_or_empty
 from attnlab.store.experiment_schema import Experiment
 from attnlab.sweep.plan.overrides import get_root_key, quote_value
 
@@ -107,7 +108,7 @@ def _explain_interpolation(key: str, message: str, config_dirs: Sequence[Path]) 
     """Name the keys that a failed interpolation refers to, since the user set those."""
     group, _, last = key.rpartition(".")
     files = (path for folder in config_dirs for path in (folder / group.replace(".", "/")).glob("*.yaml"))
-    yaml_text = "\n".join(map(_read_text, files))
+    yaml_text = "\n".join(map(read_text_or_empty, files))
     lines = re.findall(rf"^{re.escape(last)}:(.*)", yaml_text, re.MULTILINE)
     referenced_keys = sorted({other for line in lines for other in re.findall(r"\$\{([\w.]+)\}", line)})
     return (
@@ -163,17 +164,13 @@ def _list_override_keys(config_dirs: Sequence[Path]) -> set[str]:
             group = str(path.parent.relative_to(folder)).replace("/", ".")
             if group != ".":
                 names.add(group.replace(".", "/"))
-            text = _read_text(path)
+            text = read_text_or_empty(path)
             package = "" if group == "." or "@package _global_" in text else group + "."
             names |= {f"{package}{key}" for key in _flatten_keys(text)}
     # Launcher schemas are defined in Python, not in a yaml file.
     schemas = ConfigStore.instance().repo.get("hydra", {}).get("launcher", {})
     nodes = [schema.node for schema in schemas.values() if hasattr(schema, "node")]
     return names | {f"hydra.launcher.{key}" for node in nodes for key in node}
-
-
-def _read_text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
 def _flatten_keys(text: str) -> set[str]:

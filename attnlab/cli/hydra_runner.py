@@ -11,7 +11,7 @@ from pathlib import Path
 from attnlab.cli.exit_handling import exit_on_interrupt, is_broken_pipe
 from attnlab.cli.parser import format_override_hint
 from attnlab.config import CONF, register_resolvers
-from attnlab.errors import InvalidConfig, describe_path_error, format_suggestions
+from attnlab.errors import InvalidConfig, describe_exit, describe_path_error, format_suggestions
 
 _RUN_FLAGS = ("--multirun", "-m", "--run", "-r")
 _INFO_FLAGS = ("--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--hydra-help")
@@ -97,8 +97,10 @@ def extract_hydra_flags(options: argparse.Namespace) -> list[str]:
     return [word for flag, value in values.items() for word in (f"--{flag.replace('_', '-')}", value)]
 
 
-def explain_error(error: Exception, line: Sequence[str]) -> str | None:
+def explain_error(error: BaseException, line: Sequence[str]) -> str | None:
     """Format an error that the user can fix as one line; None for a bug, which keeps its traceback."""
+    if isinstance(error, SystemExit):
+        return describe_exit(error)
     if isinstance(error, InvalidConfig):
         return str(error)
     if type(error).__module__.split(".")[0] in ("hydra", "omegaconf", "antlr4"):
@@ -125,7 +127,7 @@ def explain_error(error: Exception, line: Sequence[str]) -> str | None:
     return None
 
 
-def _is_raised_in(error: Exception, packages: Sequence[str]) -> bool:
+def _is_raised_in(error: BaseException, packages: Sequence[str]) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and any(package in Path(frames[-1].filename).parts for package in packages)
 

@@ -21,7 +21,7 @@ from attnlab.cli.parser import PROGRAM, VERSION
 from attnlab.config import expand_home
 from attnlab.errors import (
     InvalidConfig,
-    describe_disk_full,
+    describe_lack_of_resources,
     escape_unprintable,
     find_invalid_byte,
     format_error_line,
@@ -137,15 +137,16 @@ def _report_error(error: BaseException, line: Sequence[str]) -> int:
     """Print an error on stderr as one line, or a bug with its traceback; return the exit status."""
     if exit_handling.is_broken_pipe(error):
         return exit_handling.EXIT_BROKEN_PIPE
-    if not isinstance(error, Exception):
+    if not isinstance(error, Exception) and type(error) is not SystemExit:  # a subclass is a signal's
         raise error
-    user_message = explain_error(error, line)
-    disk_full = describe_disk_full(error)
+    resource_message = describe_lack_of_resources(error)
+    user_message = None if resource_message else explain_error(error, line)
+    message = user_message or resource_message
     with suppress(OSError):  # stderr may be closed too
-        if user_message is None and disk_full is None:
+        if message is None:
             print(escape_unprintable(traceback.format_exc(), allowed="\n\t"), end="", file=sys.stderr)
         else:
-            print(f"attnlab: {format_error_line(user_message or disk_full or '')}", file=sys.stderr)
+            print(f"attnlab: {format_error_line(message)}", file=sys.stderr)
     return 1 if user_message is None else 2
 
 

@@ -8,6 +8,7 @@ from omegaconf import OmegaConf, open_dict
 
 from attnlab.config import CONF, register_resolvers
 from attnlab.store import config_groups
+from attnlab.store.guards import inputs
 from attnlab.sweep.plan.config_files import list_config_folders
 from attnlab.testing.invariants.variant_composition import reject_hidden_options, validate_choices
 
@@ -28,4 +29,5 @@ def compose_run_config(overrides: Sequence[str]) -> dict[str, Any]:
         del composed["hydra"]
     config: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     config_groups.validate_groups(config)
+    inputs.validate_inputs(config)
     return config

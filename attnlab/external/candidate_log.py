@@ -19,7 +19,7 @@ from attnlab.errors import InvalidConfig
 from attnlab.external.judgment import Judgment
 from attnlab.external.question import Question, format_now
 from attnlab.external.result_files import digest_text
-from attnlab.store.atomic_files import append_line
+from attnlab.store.atomic_files import append_line, describe_special_file, parse_json, read_user_text
 
 Procedure = Literal["online", "batch"]
 DEFAULT_RATE = 0.05
@@ -229,6 +229,8 @@ def open_log(
     """
     if not path.parent.is_dir():
         raise InvalidConfig(f"--log {path}: no such folder")
+    if kind := describe_special_file(path):
+        raise InvalidConfig(f"--log {path}: is {kind}, not a regular file")
     lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS)
     try:
         lock.acquire()
@@ -251,7 +253,7 @@ def load_log(path: Path) -> CandidateLog:
         InvalidConfig: a line cannot be read, or is not the successor of the line before it; with its number.
     """
     try:
-        lines = path.read_text("utf-8").split("\n")
+        lines = read_user_text(path).split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"--log {path}: {error}") from error
     complete = lines[:-1]  # a last line without its end was interrupted, and nothing was reported from it
@@ -260,7 +262,7 @@ def load_log(path: Path) -> CandidateLog:
     for number, line in enumerate(complete, 1):
         place = f"{path}:{number}"
         try:
-            record = json.loads(line)
+            record = parse_json(line)
             kind, follows = record.pop("kind"), record.pop("previous")
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             if number < len(complete) and not line.endswith("}"):

@@ -26,6 +26,7 @@ from attnlab.report.charts.vega_layers import (
 from attnlab.report.number_format import NONE, format_number
 from attnlab.report.pages.html import FIGURE_WIDTHS, render_figure_page
 from attnlab.report.pages.report_files import write_atomically
+from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.fingerprint import compute_digest
 
 MAX_SEED_ROWS = 60  # of the chart of differences; the table has every seed
@@ -67,7 +68,7 @@ def try_to_write(document: dict[str, Any], parent: Path) -> str | None:
 
 def render_judgment(folder: Path) -> Path:
     """Render the page of a folder from its judgment.json alone, and return it."""
-    document = json.loads((folder / DATA_FILE).read_text("utf-8"))
+    document = parse_json(read_user_text(folder / DATA_FILE))
     write_atomically(folder / PAGE_FILE, render_page(document).encode())
     return folder / PAGE_FILE
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from attnlab import stats
 from attnlab.errors import InvalidConfig
 from attnlab.external.result_files import ExternalRun
+from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.fingerprint import compute_digest
 
 Looks = Literal["anytime", "once"] | tuple[int, ...]
@@ -197,7 +198,7 @@ def load_declaration(path: Path) -> Declaration:
         InvalidConfig: it cannot be read, or was edited after it was written.
     """
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = parse_json(read_user_text(path))
         digest = content.pop("digest")
         question = Question.from_dict(content["question"])
         files, arm_column, declared = tuple(content["files"]), content["arm_column"], content["declared"]

@@ -7,6 +7,7 @@ seed or a step given twice, a row of means.
 
 import csv
 import hashlib
+import io
 import json
 import math
 import re
@@ -21,6 +22,7 @@ from pyarrow import parquet as pq
 
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.store import run_directories
+from attnlab.store.atomic_files import open_user_file, parse_json, read_user_text
 from attnlab.store.run_schema import RunResult
 
 Status = Literal["done", "diverged", "missing"]
@@ -56,6 +58,8 @@ SPLIT_FOLDERS = frozenset({"train", "training", "validation", "valid", "val", "e
 SAME_VALUE_DIGITS = 8  # two runs whose values agree in so many significant digits are one run
 SAME_CURVE_LENGTH = 3  # evaluations; so are two runs with equal curves of this length
 ZONE_HOURS = 14  # the largest difference of local time from UTC
+MAX_TABLE_BYTES = 2**33
+MAX_VALUE = 1e150  # of a number: the square of a larger one is no float64
 REDUCTIONS = "last, best, or mean:k (the mean of the last k values)"
 
 
@@ -232,8 +236,8 @@ class _Row:
 
 def _read_csv(path: Path) -> Iterator[_Row]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
+        with open_user_file(path, MAX_TABLE_BYTES) as file:
+            reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""))
             header = next(reader, [])
             if repeated := sorted({name for name in header if header.count(name) > 1}):
                 raise InvalidConfig(f"{path}:1: the column {repeated[0]} is there twice")
@@ -251,11 +255,11 @@ def _read_csv(path: Path) -> Iterator[_Row]:
 
 def _read_jsonl(path: Path) -> Iterator[_Row]:
     try:
-        for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), 1):
+        for number, line in enumerate(read_user_text(path, "utf-8-sig", MAX_TABLE_BYTES).split("\n"), 1):
             if not line.strip():
                 continue
             try:
-                cells = json.loads(line)
+                cells = parse_json(line)
             except ValueError as error:
                 raise InvalidConfig(f"{path}:{number}: not JSON: {error}") from error
             if not isinstance(cells, dict):
@@ -267,7 +271,8 @@ def _read_jsonl(path: Path) -> Iterator[_Row]:
 
 def _read_parquet(path: Path) -> Iterator[_Row]:
     try:
-        table = pq.read_table(path)
+        with open_user_file(path, MAX_TABLE_BYTES) as file:
+            table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:
         raise InvalidConfig(
             f"{path}: cannot be read ({' '.join(str(error).split())}): write it again"
@@ -493,7 +498,8 @@ def _read_run_directory(folder: Path, metric: str) -> ExternalRun:
         curve = [point for point in points if point["name"] == metric]
     steps = [point["step"] for point in curve]
     # the last evaluation of a curve may be on fewer windows than the final one
-    values = [*(point["value"] for point in curve[:-1]), float(result.metrics[metric])]
+    numbers = [*(point["value"] for point in curve[:-1]), result.metrics[metric]]
+    values = [_parse_number(str(folder), metric, number) for number in numbers]
     return _order_run(replace(run, axis="steps" if steps else ""), steps, values)
 
 
@@ -550,7 +556,12 @@ def _parse_number(place: str, name: str, cell: Any, *, finite: bool = True) -> f
         number = float(cell)
     except (TypeError, ValueError):
         raise InvalidConfig(f"{place}: {name}={cell} is not a number") from None
-    if finite and not math.isfinite(number):
+    except OverflowError:
+        number = math.inf
+    is_finite = math.isfinite(number)
+    if is_finite and abs(number) > MAX_VALUE:
+        raise InvalidConfig(f"{place}: {name} is {cell}: a number is at most {MAX_VALUE:g}")
+    if finite and not is_finite:
         raise InvalidConfig(
             f"{place}: {name} is {cell}: if the run diverged, write diverged into a column `status`; if "
             "nothing was measured there, leave the cell empty"

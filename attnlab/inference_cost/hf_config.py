@@ -1,7 +1,6 @@
 """Costs of the model of a Hugging Face config.json, also with other values of some of its keys."""
 
 import copy
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from attnlab.model.huggingface.families.read_config import (
 )
 from attnlab.model.huggingface.rope_config import Config
 from attnlab.model.huggingface.windows import get_window_size
+from attnlab.store.atomic_files import parse_json, read_user_text
 
 HEADS_WORD, KV_HEADS_WORD = "heads", "heads.n_kv_heads"
 SIZE_LEAVES = {
@@ -41,7 +41,7 @@ def load_hf_cost(path: Path, words: Sequence[str] = ()) -> ModelCost:
     """
     file = path / "config.json" if path.is_dir() else path
     try:
-        theirs = json.loads(file.read_text("utf-8"))
+        theirs = parse_json(read_user_text(file))
     except OSError as error:
         raise InvalidConfig(f"{file}: {error.strerror}: give a config.json or its folder") from error
     except ValueError as error:
@@ -122,7 +122,7 @@ def _set_value(theirs: Config, key: str, text: str, known_keys: Sequence[str]) -
             f"{format_suggestions(key, {*theirs, *known_keys})}"
         )
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError as error:
         raise ValueError(f"{key}={text}: not a JSON value") from error
     *outer, leaf = key.split(".")

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 from attnlab.report.schema import Interval, MeanInterval, Verdict
 from attnlab.stats.replications.budget_verdict import BUDGET_MEANINGS
 from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, FLIPS, GROWS, HOLDS, SHRINKS
-from attnlab.store.atomic_files import parse_json
+from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.experiment_schema import LadderConfig
 from attnlab.store.run_schema import Direction, FrozenModel, convert_validation_error
 
@@ -248,7 +248,7 @@ def load_ladder(folder: Path) -> LadderReport:
     """
     source = folder / LADDER_FILE
     try:
-        document = parse_json(source.read_text("utf-8"))
+        document = parse_json(read_user_text(source))
         if document["schema"] != VERSION:
             raise ValueError(f"its schema is {document['schema']}, but this version reads {VERSION}")
         return LadderReport.model_validate(document)

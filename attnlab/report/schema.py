@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
 
 from attnlab.report.grid_schema import Decimals, GridSection
-from attnlab.store.atomic_files import parse_json
+from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.experiment_schema import InterimSchedule, LadderConfig, Relation, RelationField
 from attnlab.store.guards.preregistrations import Preregistration
 from attnlab.store.run_schema import (
@@ -1217,7 +1217,7 @@ def load_report(path: Path) -> Report:
         ValueError: the file is no report, is incomplete, or has another version.
     """
     try:
-        document = parse_json(path.read_text("utf-8"))
+        document = parse_json(read_user_text(path))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: cannot be read as a report: {error}; run its command again") from error
     if not isinstance(document, dict) or "schema" not in document or "verdict" not in document:

@@ -1,4 +1,7 @@
-"""Atomic file writes: after a power cut a file is either the old one or the new one."""
+"""Atomic file writes (after a power cut a file is either the old one or the new one), and reads of users' files.
+
+A file that a user or another program wrote is opened by `open_user_file` alone.
+"""
 
 import errno
 import json
@@ -8,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from attnlab.errors import NO_SPACE
 
@@ -16,6 +19,8 @@ from attnlab.errors import NO_SPACE
 from attnlab.store.file_names import CHECKPOINT_NAMES as CHECKPOINT_NAMES
 from attnlab.store.file_names import TRUNK_CHECKPOINT as TRUNK_CHECKPOINT
 
+MAX_YAML_BYTES = 2**24  # of a config file
+MAX_FILE_BYTES = 2**30  # of a file that is parsed in memory: beyond any config, result or log
 _SPECIAL_FILES = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFCHR: "a device",
@@ -41,7 +46,11 @@ def replace_atomically(path: Path, *, sync: bool = True) -> Iterator[Path]:
     _check_owner(path)
     temporary = None
     try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        try:
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+        except OSError as error:
+            error.filename = str(path)  # in place of a name that the user does not know
+            raise
         os.close(descriptor)
         temporary = Path(name)
         yield temporary
@@ -121,6 +130,55 @@ def append_line(path: Path, line: str) -> None:
     _fsync_path(path.parent)
 
 
+class NotRegularFile(OSError):
+    """A pipe, a device or a socket in place of a file: reading one may wait forever or never end."""
+
+
+def open_user_file(path: Path, max_bytes: int | None = MAX_FILE_BYTES) -> BinaryIO:
+    """Open a regular file for reading.
+
+    Raises:
+        NotRegularFile: it is a pipe, a device or a socket; `strerror` names the kind.
+        OSError: it cannot be opened, is a folder, or has more than `max_bytes`.
+    """
+    # Opening a pipe for reading waits for its writer unless O_NONBLOCK is set; regular files ignore the flag.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if kind := _SPECIAL_FILES.get(stat.S_IFMT(status.st_mode)):
+            raise NotRegularFile(errno.EINVAL, f"is {kind}, not a regular file", str(path))
+        if max_bytes is not None and status.st_size > max_bytes:
+            size = f"has {status.st_size:,} bytes, and the limit is {max_bytes:,}"
+            raise OSError(errno.EFBIG, size, str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_user_text(
+    path: Path, encoding: str = "utf-8", max_bytes: int = MAX_FILE_BYTES, errors: str = "strict"
+) -> str:
+    """Return the text of a regular file.
+
+    Raises:
+        OSError: as from `open_user_file`.
+        UnicodeDecodeError: it is not text of this encoding.
+    """
+    with open_user_file(path, max_bytes) as file:
+        return file.read().decode(encoding, errors).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_text_or_empty(path: Path) -> str:
+    """Read a config file for hints about it; empty if unreadable, so that a broken file hides no other."""
+    try:
+        return read_user_text(path, max_bytes=MAX_YAML_BYTES, errors="replace")
+    except OSError:
+        return ""
+
+
 def describe_special_file(path: Path) -> str | None:
     """Return `a pipe`, `a device` or `a socket` for such a path; None for any other."""
     try:
@@ -131,11 +189,9 @@ def describe_special_file(path: Path) -> str | None:
 
 def read_json(path: Path) -> Any | None:
     """Return the parsed value; None if the file is missing, truncated or not a regular file."""
-    if describe_special_file(path):
-        return None
     try:
-        return parse_json(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return parse_json(read_user_text(path))
+    except (FileNotFoundError, NotADirectoryError, NotRegularFile, ValueError):
         return None
 
 

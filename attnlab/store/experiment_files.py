@@ -10,11 +10,13 @@ from pathlib import Path
 import yaml
 
 from attnlab.errors import InvalidConfig
+from attnlab.store.atomic_files import MAX_YAML_BYTES, read_user_text
 
 KeyPath = Sequence[str | int]  # as in ("claims", 1, "metric")
 ConfigFinder = Callable[[str], Path | None]  # config name, as in "experiment/mine" -> its file
 EXPERIMENT_GROUP = "experiment"
 PACKAGE_HEADER = "# @package _global_"
+MAX_YAML_NODES = 10**6  # with each alias expanded
 _FastLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast
 _HEADER_PATTERN = re.compile(
     r"(\s*#\s*@.*\n|\s*\n)*\s*#\s*@package\s+_global_\s*$", re.MULTILINE
@@ -72,7 +74,7 @@ def load_yaml_node(path: Path) -> yaml.Node | None:
             root = yaml.compose(text, _FastLoader)
         except yaml.YAMLError:  # the slower loader, which Hydra uses, has clearer messages
             root = yaml.compose(text, yaml.SafeLoader)
-        _reject_duplicate_keys(root, path, set())
+        _count_valid_nodes(root, path, {})
     except yaml.MarkedYAMLError as error:
         problem = str(error.problem)
         mark = error.problem_mark
@@ -106,7 +108,7 @@ def format_location(path: Path, line: int | None = None) -> str:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_user_text(path, max_bytes=MAX_YAML_BYTES)
     except UnicodeDecodeError as error:
         raise ExperimentFileError(
             path, None, f"invalid UTF-8 at byte {error.start}: save the file as UTF-8"
@@ -115,11 +117,24 @@ def _read_text(path: Path) -> str:
         raise ExperimentFileError(path, None, f"cannot be read: {error.strerror}") from error
 
 
-def _reject_duplicate_keys(root: yaml.Node | None, path: Path, seen: set[int]) -> None:
-    """Reject duplicate mapping keys, which OmegaConf would report without the file name."""
-    if not isinstance(root, yaml.CollectionNode) or id(root) in seen:  # an alias may form a cycle
-        return
-    seen.add(id(root))
+def _count_valid_nodes(root: yaml.Node | None, path: Path, counts: dict[int, int]) -> int:
+    """Count the nodes with each alias expanded, as OmegaConf expands them.
+
+    `counts` holds the results of visited nodes, and 0 for those being visited.
+
+    Raises:
+        ExperimentFileError: A mapping has a key twice, which OmegaConf would report without the file name; or
+            an alias refers to a node that contains it, or the aliases expand to too many nodes.
+    """
+    if not isinstance(root, yaml.CollectionNode):
+        return 1
+    if id(root) in counts:
+        if not counts[id(root)]:
+            problem = "an alias refers to a value that contains it: write the value out"
+            raise ExperimentFileError(path, _get_line_number(root), problem)
+        return counts[id(root)]
+    counts[id(root)] = 0
+    count = 1
     lines: dict[str, int] = {}
     for item in root.value:
         key, value = item if isinstance(item, tuple) else (None, item)
@@ -128,7 +143,12 @@ def _reject_duplicate_keys(root: yaml.Node | None, path: Path, seen: set[int]) -
                 problem = f"duplicate key {key.value} (first on line {first}): keep one"
                 raise ExperimentFileError(path, _get_line_number(key), problem)
             lines[key.value] = _get_line_number(key)
-        _reject_duplicate_keys(value, path, seen)
+        count += _count_valid_nodes(value, path, counts)
+    if count > MAX_YAML_NODES:
+        problem = f"its aliases expand to more than {MAX_YAML_NODES:,} values: use fewer"
+        raise ExperimentFileError(path, _get_line_number(root), problem)
+    counts[id(root)] = count
+    return count
 
 
 def _iterate_base_files(

@@ -3,56 +3,34 @@
 import collections
 import os
 import resource
+import shutil
 import signal
+import time
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from hydra.core.hydra_config import HydraConfig
+from forked_command import Ending, import_verbs, run_forked
+from hostile_attempts import Attempt, draw_attempt
 from hydra.errors import HydraException
-from hydra.types import RunMode
+from in_process_runs import plan_runs, train_two_steps
 from omegaconf.errors import OmegaConfBaseException
-from random_lines import draw_line, load_config_loader
+from random_lines import draw_line
 from sampling import FULL
-from stored_runs import make_spec, write_spec
+from workplace import WORDS, make_workplace, take_snapshot
 
 from attnlab.cli.hydra_errors import format_hydra_error
-from attnlab.errors import InvalidConfig
-from attnlab.store import run_directories
-from attnlab.store.guards import trust
-from attnlab.store.run_schema import RunConfig, RunEstimate
-from attnlab.sweep import engine
 from attnlab.sweep.execute import submission
-from attnlab.sweep.plan import checker
-from attnlab.sweep.plan.composer import Composer
-from attnlab.sweep.plan.plan import plan_command
-from attnlab.training import run
 
 torch.set_num_threads(1)
 COUNT = int(os.environ.get("FUZZ", "100" if FULL else "60"))
 FIRST = int(os.environ.get("FUZZ_FROM", "0"))
 SECONDS = 60
+ATTEMPTS = int(os.environ.get("FUZZ_ATTEMPTS", "400" if FULL else "150"))
+ATTEMPTS_FROM = int(os.environ.get("FUZZ_ATTEMPTS_FROM", "0"))
 MEMORY = 12 * 2**30
-WORDS = "the quick brown fox jumps over the lazy dog; pack my box with five dozen liquor jugs.\n" * 40
-
-
-class InProcessChecker:
-    """The checking process, emulated in this process."""
-
-    @staticmethod
-    def check(config: dict[str, Any]) -> RunEstimate:
-        kind, answer = checker._handle_request("attnlab.training.run", "check", config)
-        if kind == "refused":
-            raise InvalidConfig(answer)
-        if kind == "bug":
-            raise AssertionError(answer)
-        return RunEstimate.model_validate(answer)
-
-    def count_resource(self, config: dict[str, Any], name: str) -> float:
-        return float(self.check(config).get(name))
 
 
 @pytest.fixture
@@ -64,18 +42,6 @@ def folder(tmp_path):
     (tmp_path / "hub").mkdir()
     (tmp_path / "hub" / "part.txt").write_text(WORDS)
     return tmp_path
-
-
-def plan_runs(line: list[str]) -> list[RunConfig]:
-    """Plan the runs of a command line as a sweep does."""
-    master = load_config_loader().load_configuration("config", line, RunMode.MULTIRUN)
-    HydraConfig.instance().set_config(master)
-    engine.validate_sweep_config(master)
-    return [
-        run
-        for plan in plan_command(line, Composer(load_config_loader(), master), InProcessChecker())
-        for run in plan.runs
-    ]
 
 
 def try_line(line: list[str], folder: Path) -> str:
@@ -95,30 +61,6 @@ def try_line(line: list[str], folder: Path) -> str:
     assert "\n" not in message.strip(), f"refused in several lines: {message!r}"
     assert len(message) < 1500, f"a line of {len(message)} characters: {message[:300]}"
     return f"refused: {message}"
-
-
-def train_two_steps(spec: RunConfig, folder: Path) -> str:
-    """Train a planned run for two steps; return `trained` or `diverged`."""
-    config = spec.config
-    trainer = {**config["trainer"], "max_steps": min(2, config["trainer"]["max_steps"]), "strategy": "auto"}
-    trainer["accumulate_grad_batches"] = min(3, trainer["accumulate_grad_batches"])
-    trainer["devices"] = 1  # only a worker starts other ranks
-    trainer.pop("benchmark", None)
-    changes = {
-        "trainer": trainer,
-        "logger": {**config["logger"], "mode": "disabled", "workspace": False},
-        "optim": {**config["optim"], "compile": False},
-        "data": {**config["data"], **({"num_workers": 0} if config["data"].get("num_workers") else {})},
-    }
-    changed = make_spec({**config, **changes}, estimate=spec.estimate, use=spec.use)
-    trust.declare_names([changed.config])
-    run_folder = write_spec(folder / "runs", changed)
-    try:
-        run.run(run_folder)
-    except FloatingPointError:
-        return "diverged"
-    assert run_directories.is_done(run_folder), run_directories.describe_result_fault(run_folder)
-    return "trained"
 
 
 def try_random_lines(numbers: range, folder: Path) -> tuple[collections.Counter[str], list[str]]:
@@ -170,3 +112,72 @@ def test_random_lines_are_rejected_or_train(folder, monkeypatch):
     assert not faults, f"{len(faults)} of {COUNT}\n\n" + "\n\n".join(faults[:5])
     assert end_counts["trained"] >= COUNT // 40
     assert end_counts["refused"] >= COUNT // 4
+
+
+@pytest.mark.rare
+@pytest.mark.timeout(14400)
+def test_hostile_attempts_end_in_a_line_and_change_nothing(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("HOME", str(tmp_path / "place" / "home"))
+    monkeypatch.syspath_prepend(str(tmp_path / "place" / "home"))
+    import_verbs()
+    place = make_workplace(tmp_path / "place")
+    counts, faults = collections.Counter[str](), list[str]()
+    for number in range(ATTEMPTS_FROM, ATTEMPTS_FROM + ATTEMPTS):
+        started = time.monotonic()
+        attempt, ending, problem = try_attempt(number, place, tmp_path / f"attempt{number}")
+        counts["attempts"] += 1
+        counts[f"{attempt.kind} ms"] += round(1000 * (time.monotonic() - started))
+        counts["passed"] += ending.passed_first_check
+        counts[f"{attempt.kind}"] += 1
+        counts[f"{attempt.kind} passed"] += ending.passed_first_check
+        counts[f"status {ending.status}"] += 1
+        if problem:
+            faults.append(f"{number}: {attempt.kind}: {attempt.words}: {problem}\n{ending.output[-2500:]}")
+            log_line("FUZZ_OUT", f"##### {faults[-1]}")
+        elif ending.status == 2:
+            log_line("FUZZ_REFUSED", f"{number} {attempt.words[:3]} {ending.output[-300:].strip()}")
+    with capfd.disabled():
+        print(dict(counts))
+    assert not faults, f"{len(faults)} of {ATTEMPTS}\n\n" + "\n\n".join(faults[:5])
+    assert counts["passed"] >= ATTEMPTS // 2
+
+
+def try_attempt(number: int, place: Path, folder: Path) -> tuple[Attempt, Ending, str]:
+    """Run the attempt of a number; return it, its end and the fault, empty if there is none."""
+    folder.mkdir()
+    attempt = draw_attempt(number, place, folder)
+    before, files = take_snapshot(place, ("cache",)), take_snapshot(folder)
+    ending = run_forked(attempt.words, folder, SECONDS)
+    problem = find_fault(ending)
+    if (place / "home" / "executed").exists():
+        (place / "home" / "executed").unlink()
+        problem = "a stored file was executed"
+    if (after := take_snapshot(place, ("cache",))) != before:
+        problem = f"changed {sorted({*before.items()} ^ {*after.items()})[:4]}"
+    later = take_snapshot(folder)
+    lost = [name for name, state in files.items() if later.get(name) != state and name not in attempt.grows]
+    if lost:
+        problem = f"changed its input {lost}"
+    shutil.rmtree(folder)
+    return attempt, ending, problem
+
+
+def find_fault(ending: Ending) -> str:
+    """Describe why a command ended badly; empty if it ended as commands may."""
+    if ending.status is None:
+        return "hangs"
+    if "Traceback (most recent call last)" in ending.output:
+        return "a traceback"
+    if ending.status not in (0, 1, 2, 3, 4):
+        return f"exit status {ending.status}"
+    message = ending.output.strip().rpartition("\n")[2]
+    if ending.status == 2 and not message.startswith("attnlab: "):
+        return "refused without a line"
+    return "" if message.removeprefix("attnlab: ").strip() or ending.status != 2 else "an empty line"
+
+
+def log_line(variable: str, text: str) -> None:
+    """Append a line to the file that an environment variable names."""
+    if path := os.environ.get(variable):
+        with open(path, "a") as file:
+            print(text, file=file, flush=True)

@@ -19,7 +19,7 @@ from attnlab.cli.exit_handling import is_broken_pipe
 from attnlab.cli.own_options import resolve_config_dir
 from attnlab.cli.step_progress import show_steps
 from attnlab.cli.verbs.check_module import check_target
-from attnlab.errors import InvalidConfig
+from attnlab.errors import InvalidConfig, describe_exit
 from attnlab.training.targets import validate_targets
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ def _report_exits() -> Iterator[None]:
         is_signal = isinstance(error, KeyboardInterrupt) and (not has_default or error.args)
         if is_signal or is_broken_pipe(error):
             raise
-        raise InvalidConfig(
-            f"a part of the variant ends the program ({error!r}): raise ValueError in its place"
-        ) from None
+        raise InvalidConfig(describe_exit(error)) from None
     finally:
         if has_default:
             signal.signal(signal.SIGINT, signal.default_int_handler)

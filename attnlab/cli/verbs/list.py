@@ -17,6 +17,7 @@ from attnlab.cli.new import TEMPLATE_KINDS
 from attnlab.cli.own_options import format_own_options, resolve_config_dir
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig, escape_unprintable, format_suggestions
+from attnlab.store.atomic_files import read_text_or_empty
 
 _MACHINE_COMMENT_PREFIXES = ("@package", "yaml-language-server:")  # comments for programs
 EXPERIMENTS = "experiments"
@@ -156,17 +157,9 @@ def _describe_experiment(path: Path) -> dict[str, Any]:
 
 def _read_comment_lines(path: Path) -> Iterator[str]:
     """Yield the comment lines at the head of a file, except those for programs."""
-    for line in _read_text(path).splitlines():
+    for line in read_text_or_empty(path).splitlines():
         if not line.startswith("#"):
             return
         text = line.removeprefix("#").strip()
         if text and not text.startswith(_MACHINE_COMMENT_PREFIXES):
             yield text
-
-
-def _read_text(path: Path) -> str:
-    """Read a file; empty if unreadable, so that a broken file hides no other."""
-    try:  # reading a pipe would block
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    except OSError:
-        return ""

@@ -21,7 +21,7 @@ from attnlab.data.corpora.corpus import Corpus, CorpusMetadata, decode_utf8
 from attnlab.data.corpora.token_cache import load_or_compute
 from attnlab.data.corpora.unicode_forms import Form, normalize_text, warn_of_mixed_forms
 from attnlab.errors import escape_unprintable
-from attnlab.store.atomic_files import parse_json
+from attnlab.store.atomic_files import open_user_file, parse_json
 from attnlab.store.guards.inputs import match_data_files
 
 GZIP_SUFFIXES = (".gz", ".dz", ".gzip")  # gzip and dictzip
@@ -146,7 +146,7 @@ def _read_text(path: Path, source: str, text_key: str) -> str:
             f"{source} is a {suffix} file, whose text is in a column: load its folder with data=hub"
             f" data.name={path.parent} data.field=COLUMN, or write the text to a .txt or .jsonl file"
         )
-    content = path.read_bytes()
+    content = _read_bytes(path)
     if unpacked != path or content.startswith(GZIP_SIGNATURE):
         content = unpack_gzip(content, source)
     text = decode_text(content, source)
@@ -214,7 +214,12 @@ def read_gzip(path: Path) -> bytes:
         ValueError: the file is broken.
         OSError: it cannot be read.
     """
-    return unpack_gzip(path.read_bytes(), str(path))
+    return unpack_gzip(_read_bytes(path), str(path))
+
+
+def _read_bytes(path: Path) -> bytes:
+    with open_user_file(path, None) as file:
+        return file.read()
 
 
 def unpack_gzip(content: bytes, source: str) -> bytes:

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from attnlab.model.finite_weights import require_finite
-from attnlab.store.atomic_files import parse_json
+from attnlab.store.atomic_files import open_user_file, parse_json, read_user_text
 from attnlab.store.safe_paths import is_plain_name
 
 WEIGHTS_FILE = "model.safetensors"
@@ -132,7 +132,7 @@ def read_utf8(path: Path) -> str:
     try:
         if is_lfs_pointer(path):
             raise ValueError(f"{path} is {LFS_POINTER}")
-        return path.read_text(encoding="utf-8-sig")
+        return read_user_text(path, "utf-8-sig")
     except FileNotFoundError:
         raise ValueError(f"{path} is missing") from None
     except OSError as error:
@@ -146,7 +146,7 @@ def read_utf8(path: Path) -> str:
 
 def is_lfs_pointer(path: Path) -> bool:
     """Whether a file is the text that git stores in place of a large file."""
-    with path.open("rb") as file:
+    with open_user_file(path, None) as file:
         return file.read(len(_LFS_SIGNATURE)) == _LFS_SIGNATURE
 
 

@@ -17,7 +17,7 @@ from attnlab.errors import InvalidConfig
 from attnlab.report.schema import CalibrationResult, ReplicationContext, SeedPair, TimingResult, TuningResult
 from attnlab.store import file_names
 from attnlab.store import run_directories as store
-from attnlab.store.atomic_files import parse_json
+from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.experiment_schema import Experiment, SweptGrid
 from attnlab.store.guards import digests
 from attnlab.store.guards.preregistrations import Preregistration
@@ -134,7 +134,7 @@ def _load_result(path: Path) -> RunResult | None:
     if not path.exists():
         return None
     try:
-        document = parse_json(path.read_text("utf-8"))
+        document = parse_json(read_user_text(path))
         require_current_version(document, path)
         if edited_fields := digests.find_edited_fields(document):
             raise InvalidConfig(

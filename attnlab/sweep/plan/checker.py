@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
-from attnlab.errors import InvalidConfig, escape_unprintable
+from attnlab.errors import InvalidConfig, describe_exit, escape_unprintable
 from attnlab.store.guards import inputs
 from attnlab.store.run_schema import RunEstimate, convert_validation_error
 from attnlab.sweep.plan import check_cache
@@ -88,7 +88,16 @@ class Checker:
                 answer = self._pipe.recv()
             return answer
         except (EOFError, OSError) as error:
-            raise RuntimeError(f"the config-checking process of {self.module} exited") from error
+            raise InvalidConfig(
+                f"the process that checks configs for {self.module} ended{self._describe_exit()}: a part of "
+                "the config ends it, or memory ran out"
+            ) from error
+
+    def _describe_exit(self) -> str:
+        assert self._process is not None
+        self._process.join(2)
+        code = self._process.exitcode
+        return f" by signal {-code}" if code and code < 0 else f" with status {code}"
 
     def close(self) -> None:
         """End the child process, by force if it does not stop within two seconds."""
@@ -165,5 +174,7 @@ def _handle_request(module: str, function: str, config: dict[str, Any], *of: str
     except (ValueError, HydraException, OmegaConfBaseException) as error:
         text = str(error.__cause__ or error) if isinstance(error, HydraException) else str(error)
         return "refused", " ".join(text.split())
-    except Exception:
+    except (SystemExit, KeyboardInterrupt) as error:  # Ctrl-C is ignored here
+        return "refused", describe_exit(error)
+    except BaseException:
         return "bug", traceback.format_exc()

@@ -7,6 +7,7 @@ and later steps change that result, so `_CachedYamlSource` hands out copies.
 """
 
 import copy
+import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -25,7 +26,7 @@ from omegaconf import OmegaConf
 from attnlab.config import describe_hidden_file, describe_option_conflict, expand_home
 from attnlab.errors import InvalidConfig
 from attnlab.store import experiment_files
-from attnlab.store.atomic_files import describe_special_file
+from attnlab.store.atomic_files import MAX_YAML_BYTES, describe_special_file, read_user_text
 from attnlab.store.fingerprint import flatten_config
 
 SCHEME = "attnlab"
@@ -85,11 +86,12 @@ class _CachedYamlSource(ConfigSource):
             InvalidConfig: The file is no valid YAML, or its defaults give a group several options.
         """
         try:
-            with open(file, encoding="utf-8") as stream:
-                header = _CachedYamlSource._get_header_dict(stream.read(_HEADER_LENGTH))
-                stream.seek(0)
-                config = OmegaConf.load(stream)
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            text = read_user_text(Path(file), max_bytes=MAX_YAML_BYTES)
+            if "&" in text:  # it may have aliases
+                experiment_files.load_yaml_node(Path(file))
+            header = _CachedYamlSource._get_header_dict(text[:_HEADER_LENGTH])
+            config = OmegaConf.load(io.StringIO(text))
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
             experiment_files.load_yaml_node(Path(file))  # raises with the line at fault
             raise InvalidConfig(f"{file}: invalid YAML: {' '.join(str(error).split())}") from error
         content = OmegaConf.to_container(config)

@@ -38,8 +38,8 @@ def parse_overrides(lines: Sequence[str], loader: Any = None) -> list[Override]:
     """Parse override lines.
 
     Raises:
-        InvalidConfig: One gives a key an empty mapping, which Hydra would merge without a change, or one is
-            nested too deeply.
+        InvalidConfig: One has no key, gives a key an empty mapping, which Hydra would merge without a change,
+            or is nested too deeply.
     """
     for line in lines:
         _reject_deep_nesting(line)
@@ -47,14 +47,14 @@ def parse_overrides(lines: Sequence[str], loader: Any = None) -> list[Override]:
         return [_parse_line(line) for line in lines]
     parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(lines))
     for override in parsed:
-        _reject_empty_mapping(override)
+        _validate_override(override)
     return parsed
 
 
 @cache
 def _parse_line(line: str) -> Override:
     [override] = OverridesParser.create().parse_overrides([line])
-    _reject_empty_mapping(override)
+    _validate_override(override)
     return override
 
 
@@ -67,8 +67,10 @@ def _reject_deep_nesting(line: str) -> None:
         )
 
 
-def _reject_empty_mapping(override: Override) -> None:
+def _validate_override(override: Override) -> None:
     key = override.key_or_group
+    if not key.strip("/.") or override.package == "":
+        raise InvalidConfig(f"{override.input_line}: names no key: write key=value")
     if not (override.is_add() or override.is_delete()) and override.value() == {}:
         raise InvalidConfig(
             f"{override.input_line}: an empty mapping does not change {key}; remove a key with ~{key}.NAME"

@@ -561,7 +561,8 @@ def _get_size_overrides(composed: ComposedConfig) -> list[str]:
     if not isinstance(lines_by_size, dict):
         return []
     base = composed.resolve_values()
-    has_own_sizes = bool((base.get("ladder") or {}).get("rungs"))
+    ladder = base.get("ladder")
+    has_own_sizes = isinstance(ladder, dict) and bool(ladder.get("rungs"))
     return [] if has_own_sizes else select_size_overrides(lines_by_size, base.get("size"))
 
 

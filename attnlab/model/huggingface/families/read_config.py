@@ -1,6 +1,7 @@
 """From a Hugging Face config to our `model` config, by the families' tables. Never imports torch."""
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +55,8 @@ def convert_config_to_ours(family: Family, theirs: Config, complete: bool = Fals
             raise ValueError(f"{key.theirs} {error}") from error
         for path in key.ours:
             *outer, leaf = path.split(".")
+            if leaf in ("eps", "norm_eps") and not _is_epsilon(value):
+                raise ValueError(f"{key.theirs} = {value!r}: must be a finite number of at least 0")
             if value is None and outer[-1:] in (["masks"], ["scores"]):
                 continue  # a null mask or score is an absent part
             node = config
@@ -61,6 +64,10 @@ def convert_config_to_ours(family: Family, theirs: Config, complete: bool = Fals
                 node = node.setdefault(name, {})
             node[leaf] = copy.deepcopy(value)
     return config
+
+
+def _is_epsilon(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and 0 <= value < math.inf)
 
 
 def requires_value(key: ConfigKey) -> bool:
