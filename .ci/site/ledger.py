@@ -266,7 +266,7 @@ def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markdow
 
 def _format_report_link(row: LedgerRow | LedgerReport | GoalOption, ledger: Ledger) -> Markdown:
     mark = Markdown(f" ([outdated]({OUTDATED_PAGE}))" if row.folder in ledger.outdated else "")
-    return _format_link(row.experiment, quote(os.fsencode(row.folder), safe="/@")) + mark
+    return _format_link(row.experiment, row.folder) + mark
 
 
 def _format_link(text: str, address: str) -> Markdown:

@@ -163,12 +163,17 @@ def _apply_trust_flags(line: Sequence[str]) -> list[str]:
 
         module = module if equals else next(words, "")
         package = module.partition(".")[0]
-        if package.isidentifier() and importlib.util.find_spec(package) is None:  # imports nothing
+        is_unknown = package.isidentifier() and package not in sys.modules
+        if is_unknown and importlib.util.find_spec(package) is None:  # imports nothing
             raise InvalidConfig(
                 f"--trust {module}: module not found: run the command in a folder where `import "
                 f"{module}` works"
             )
-        print(f"trusted module {module} recorded in {trust.trust_module(module)}", file=sys.stderr)
+        file = trust.trust_module(module)
+        print(
+            f"trusted module {module} recorded in {file}: stored configs may call everything in it",
+            file=sys.stderr,
+        )
     return remaining
 
 

@@ -79,7 +79,8 @@ def test_moved_run_without_its_text_gives_the_same_output(
     assert status == 0
     assert output.startswith(DATA[kind][1])
     delete_texts(tmp_path)
-    moved_folder = folder.rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    moved_folder = folder.rename(tmp_path / "elsewhere" / folder.name)
     assert run_verbs(moved_folder, kind)[:2] == (0, output.replace(str(folder), str(moved_folder)))
 
 

@@ -88,7 +88,9 @@ def test_trust_flag_is_a_command_on_its_own(folder, capfd, tmp_path):
     (tmp_path / "mine.py").write_text("raise SystemExit('it is not imported')")
     assert entry.main(["--trust=mine"]) == 0
     assert str(tmp_path / "config" / "attnlab" / "trusted") in capfd.readouterr().err
-    assert entry.main(["--trust", "os"]) == 2
+    for library in ("os", "torch", "numpy", "yaml", "pip", "__main__"):
+        assert entry.main(["--trust", library]) == 2
+        assert capfd.readouterr().err.count("\n") == 1
     assert entry.main(["--trust"]) == 2
     assert entry.main(["--trust", "mind"]) == 2
     assert "module not found" in capfd.readouterr().err

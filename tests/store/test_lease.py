@@ -10,7 +10,7 @@ import time
 import pytest
 from filelock import Timeout
 from processes import change_identity, wait_until
-from stored_runs import make_spec
+from stored_runs import make_spec, write_spec
 
 from attnlab.store import atomic_files, lease, process_identity, run_directories
 from attnlab.store.lease import hold_lease
@@ -40,15 +40,20 @@ def write_heartbeat(folder, host="elsewhere", token="theirs", time_=None, proces
 
 
 @pytest.fixture
-def other_host(tmp_path):
+def folder(tmp_path):
+    return write_spec(tmp_path, make_spec({"seed": 3}))
+
+
+@pytest.fixture
+def other_host(folder):
     """Simulate a host that trains the run until the event is set, and leaves its last heartbeat."""
     stop = threading.Event()
 
     def live():
         while not stop.wait(0.05):
-            write_heartbeat(tmp_path)
+            write_heartbeat(folder)
 
-    write_heartbeat(tmp_path)
+    write_heartbeat(folder)
     thread = threading.Thread(target=live, name=OTHER_HOST)
     thread.start()
     yield stop
@@ -66,17 +71,17 @@ def test_heartbeat_is_renewed_and_removed_at_the_end(tmp_path):
     assert not list(tmp_path.glob(".owner.*"))
 
 
-def test_lease_of_a_live_host_is_not_taken(tmp_path, other_host):
-    with pytest.raises(Timeout), hold_lease(tmp_path, timeout_seconds=1):
+def test_lease_of_a_live_host_is_not_taken(folder, other_host):
+    with pytest.raises(Timeout), hold_lease(folder, timeout_seconds=1):
         pass
-    assert json.loads((tmp_path / "owner.json").read_text())["token"] == "theirs"
+    assert json.loads((folder / "owner.json").read_text())["token"] == "theirs"
 
 
-def test_stale_lease_of_another_host_is_taken_over(tmp_path, other_host):
+def test_stale_lease_of_another_host_is_taken_over(folder, other_host):
     threading.Timer(0.3, other_host.set).start()
     start_time = time.monotonic()
-    with hold_lease(tmp_path):
-        assert json.loads((tmp_path / "owner.json").read_text())["host"] == lease.HOST
+    with hold_lease(folder):
+        assert json.loads((folder / "owner.json").read_text())["host"] == lease.HOST
     assert time.monotonic() - start_time > 0.75  # 0.3 s alive and 0.5 s stale
 
 
@@ -151,18 +156,12 @@ def test_invalid_heartbeat_becomes_stale(tmp_path, content):
         assert lease.describe_owner(tmp_path).startswith(lease.HOST)
 
 
-def write_spec_into(folder):
-    """Write the run config of a folder whose name is no digest."""
-    (folder / "spec.json").write_text(json.dumps(make_spec({"seed": 3}).to_dict()))
-
-
-def test_lost_run_is_recorded_only_after_its_heartbeat_is_stale(tmp_path, other_host):
-    write_spec_into(tmp_path)
-    assert not record_lost_run(tmp_path, "killed", "the machine was lost", time.time())
+def test_lost_run_is_recorded_only_after_its_heartbeat_is_stale(folder, other_host):
+    assert not record_lost_run(folder, "killed", "the machine was lost", time.time())
     other_host.set()
     wait_until(lambda: OTHER_HOST not in {thread.name for thread in threading.enumerate()})
-    assert record_lost_run(tmp_path, "killed", "the machine was lost", time.time())
-    assert run_directories.load_run_result(tmp_path).status == "killed"
+    assert record_lost_run(folder, "killed", "the machine was lost", time.time())
+    assert run_directories.load_run_result(folder).status == "killed"
 
 
 def test_lease_ignores_the_clock_of_other_hosts(tmp_path):
@@ -188,32 +187,31 @@ def test_process_exits_at_the_heartbeat_after_losing_its_lease(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["still trained", "ended since"])
-def test_process_writes_nothing_after_losing_its_lease(tmp_path, monkeypatch, capsys, over):
+def test_process_writes_nothing_after_losing_its_lease(folder, monkeypatch, capsys, over):
     def end(status):
         raise ProcessExit(status)
 
     def save():
-        with atomic_files.replace_atomically(tmp_path / "last.ckpt") as temporary:
+        with atomic_files.replace_atomically(folder / "last.ckpt") as temporary:
             temporary.write_text("written while the other took over")
-            write_heartbeat(tmp_path)
+            write_heartbeat(folder)
             if over:
-                (tmp_path / "owner.json").unlink()
-                (tmp_path / "run.json").write_text("theirs")
+                (folder / "owner.json").unlink()
+                (folder / "run.json").write_text("theirs")
 
     monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 1000)  # like a process resumed after suspension
     monkeypatch.setattr(lease.os, "_exit", end)
-    write_spec_into(tmp_path)
-    with hold_lease(tmp_path):
-        (tmp_path / "last.ckpt").write_text("ours")
+    with hold_lease(folder):
+        (folder / "last.ckpt").write_text("ours")
         with pytest.raises(ProcessExit):
             save()
         with pytest.raises(ProcessExit):
-            run_directories.write_failure(tmp_path, "crashed", "ours", time.time())
-    contents = {path.name: path.read_text() for path in tmp_path.iterdir()}
+            run_directories.write_failure(folder, "crashed", "ours", time.time())
+    contents = {path.name: path.read_text() for path in folder.iterdir()}
     assert contents["last.ckpt"] == "ours"
     assert contents.get("run.json") == ("theirs" if over else None)
-    assert not list(tmp_path.glob(".*"))
-    assert capsys.readouterr().err.startswith(f"{tmp_path.name}: taken over by ")
+    assert not list(folder.glob(".*"))
+    assert capsys.readouterr().err.startswith(f"{folder.name}: taken over by ")
 
 
 @pytest.mark.parametrize(("age", "word"), [(0, "running"), (1e4, "to train")])

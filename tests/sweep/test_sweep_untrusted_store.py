@@ -1,5 +1,6 @@
 """Run directories from an untrusted source: a command uses only the configs that it composed."""
 
+import io
 import json
 import sys
 
@@ -10,6 +11,8 @@ from attnlab.errors import InvalidConfig
 from attnlab.store.guards import digests, trust
 from attnlab.sweep import arm_timing
 from attnlab.sweep.execute import process_control, worker
+from attnlab.sweep.execute.pool import Pool
+from attnlab.sweep.execute.progress import Progress
 
 LINE = ("+experiment=heads", "arms=[two,one]", "claims=[]", "match=none", "seed=0")
 HARMFUL_MODULE = "import pathlib\npathlib.Path('harmed').touch()\n"
@@ -112,6 +115,20 @@ def test_run_with_an_untrusted_target_is_not_timed(tmp_path):
     with pytest.raises(InvalidConfig, match=r"spec.json: model._target_ = os.mkdir"):
         arm_timing.main(line)
     assert not (tmp_path / "harmed").exists()
+
+
+def test_pool_prints_why_a_worker_refuses_a_run(tmp_path):
+    config = {"seed": 3, "sweep": {"train": "toy_trainer"}}
+    folder = write_spec(tmp_path, make_spec(config))
+    trust.declare_names([config])
+    edit_config(folder / "spec.json", sweep={"train": "os"})
+    out = io.StringIO()
+    Pool({"slots": 1}, Progress({}, out), None).run([folder])
+    assert f"{folder / 'spec.json'}: sweep.train = os: not trusted" in out.getvalue()
+    assert not (folder / "run.json").exists()
+    edit_config(folder / "spec.json", seed=4)
+    with pytest.raises(InvalidConfig, match="seed is 4, its run was planned with 3"):
+        Pool({"slots": 1}, Progress({}, out), None).run([folder])
 
 
 @pytest.mark.rare

@@ -16,7 +16,7 @@ from attnlab.store.lease import TAKEN_OVER_EXIT_CODE, describe_owner
 from attnlab.store.run_schema import RunConfig
 from attnlab.sweep.execute import worker_slots
 from attnlab.sweep.execute.exit_records import record_exit, record_lost_run, record_timeout
-from attnlab.sweep.execute.process_control import TERMINATED, RunTimer
+from attnlab.sweep.execute.process_control import NOT_RECORDED, TERMINATED, RunTimer
 from attnlab.sweep.execute.progress import Progress, watch_runs
 from attnlab.sweep.execute.ranks import count_devices
 from attnlab.sweep.execute.worker_slots import ChildProcess, WorkerSlot
@@ -100,6 +100,8 @@ class Pool:
     def end_run(self, run: ActiveRun, pending: list[Path]) -> bool:
         """Report a run whose worker has exited; return False if it failed."""
         record = run_directories.load_run_result(run.folder)
+        if run.exit_code == NOT_RECORDED:  # for the reason that the worker printed last
+            self.progress.print_line("".join(run_directories.read_log_tail(run.folder, 1)))
         is_taken_over = record is None and run.exit_code == TAKEN_OVER_EXIT_CODE
         note = f"taken over by {describe_owner(run.folder)}" if is_taken_over else None
         self.progress.finish_run(run.folder, record, note)
