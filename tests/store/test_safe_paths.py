@@ -54,9 +54,7 @@ def test_links_may_lead_elsewhere_within_the_folder_only(tmp_path):
 class Bucket(MemoryFileSystem):
     """A bucket whose keys are stored as they are."""
 
-    cachable = False
-
-    def __init__(self, objects):
+    def __init__(self, objects, **_):
         super().__init__()
         self.objects = objects
 
@@ -79,7 +77,9 @@ def open_bucket(tmp_path, monkeypatch):
 
     def open_(*keys):
         objects = {f"{URL.removeprefix('s3://')}/{key}": b"planted" for key in keys}
-        monkeypatch.setattr(fsspec, "filesystem", lambda protocol, **_: Bucket(objects))
+        monkeypatch.setattr(
+            fsspec, "filesystem", lambda protocol, **_: Bucket(objects, skip_instance_cache=True)
+        )
         try:
             return remote.open_store(URL, ".cache", writable=False)
         finally:
