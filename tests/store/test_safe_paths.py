@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import shutil
 import sys
 from types import ModuleType
 
@@ -116,6 +117,13 @@ def test_only_files_of_attnlab_are_copied_from_a_bucket(open_bucket):
     assert open_bucket.names == copied | {
         "declarations.jsonl", "spec.json", remote.MIRROR_FILE, remote.INDEX_FILE,
     }  # fmt: skip
+
+
+def test_folder_from_elsewhere_is_no_mirror(open_bucket, tmp_path):
+    root = open_bucket("declarations.jsonl")
+    assert remote.find_mirror(root).files.url == URL
+    shutil.copytree(root, tmp_path / "runs")
+    assert remote.find_mirror(tmp_path / "runs") is None
 
 
 def test_mirror_with_a_link_out_of_it_is_not_written(open_bucket, tmp_path):
