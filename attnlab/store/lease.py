@@ -140,23 +140,20 @@ def is_locked(folder: Path) -> bool:
 
 
 def _acquire_lease(path: Path, token: str, *, wait_forever: bool) -> None:
-    last_text = ""
+    last_owner: dict[str, Any] = {}
     last_change = time.monotonic()
     while True:
         with suppress(FileExistsError):  # only one process can create it, on network file systems too
             _create_owner_file(path, token)
             return
-        try:
-            text = path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            text = ""
-        if get_process_state(read_json_object(path).get("process")) == "ended":
+        owner = read_json_object(path)
+        if get_process_state(owner.get("process")) == "ended":
             _replace_owner_file(path, token)
             return
-        if text != last_text:
-            if last_text and not wait_forever:
+        if owner != last_owner:
+            if last_owner and not wait_forever:
                 raise Timeout(str(path))
-            last_text = text
+            last_owner = owner
             last_change = time.monotonic()
         if time.monotonic() - last_change >= STALE_SECONDS:
             _replace_owner_file(path, token)

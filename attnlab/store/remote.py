@@ -69,9 +69,7 @@ def open_store(runs: str, cache_folder: str | Path | None, *, writable: bool) ->
     if not is_url(runs):
         return Path(runs)
     files = RemoteFiles(runs)
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", files.url.partition("://")[2])[:200]
-    digest = uuid.uuid5(uuid.NAMESPACE_URL, files.url).hex[:8]
-    root = Path(cache_folder or ".cache") / "remote" / f"{name}~{digest}"
+    root = Path(cache_folder or ".cache") / "remote" / _name_mirror(files.url)
     root.mkdir(parents=True, exist_ok=True)
     if not read_json_object(root / MIRROR_FILE):
         write_json(root / MIRROR_FILE, {"url": files.url})
@@ -87,9 +85,17 @@ def open_store(runs: str, cache_folder: str | Path | None, *, writable: bool) ->
 
 @cache
 def find_mirror(root: Path) -> "Mirror | None":
-    """Return the mirror in a folder of run directories; None for an ordinary folder."""
-    url = read_json_object(root / MIRROR_FILE).get("url")
-    return Mirror(root, url) if url else None
+    """Return the mirror in a folder of run directories; None for an ordinary folder.
+
+    The folder has the name of its URL: a file in a folder from elsewhere makes no mirror of it.
+    """
+    url = str(read_json_object(root / MIRROR_FILE).get("url"))
+    return Mirror(root, url) if root.name == _name_mirror(url) else None
+
+
+def _name_mirror(url: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", url.partition("://")[2])[:200]
+    return f"{name}~{uuid.uuid5(uuid.NAMESPACE_URL, url).hex[:8]}"
 
 
 def find_mirror_of(folder: Path) -> "Mirror | None":

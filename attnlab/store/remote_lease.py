@@ -62,8 +62,8 @@ class RemoteLease:
             now = time.monotonic()
             if seen is not None and (last_seen is None or seen[0] != last_seen[0]):
                 holder = self._load_owner(newest).get("process")
-            is_dead = get_process_state(holder) == "ended"
-            if seen is None or is_dead or (seen == last_seen and now - last_change >= stale_seconds):
+            is_stale = seen == last_seen and now - last_change >= stale_seconds
+            if seen is None or is_stale or get_process_state(holder) == "ended":
                 if self._create(newest + 1):
                     self.generation = newest + 1
                     return

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import shutil
 import sys
 from types import ModuleType
 
@@ -54,9 +55,7 @@ def test_links_may_lead_elsewhere_within_the_folder_only(tmp_path):
 class Bucket(MemoryFileSystem):
     """A bucket whose keys are stored as they are."""
 
-    cachable = False
-
-    def __init__(self, objects):
+    def __init__(self, objects, **_):
         super().__init__()
         self.objects = objects
 
@@ -79,7 +78,9 @@ def open_bucket(tmp_path, monkeypatch):
 
     def open_(*keys):
         objects = {f"{URL.removeprefix('s3://')}/{key}": b"planted" for key in keys}
-        monkeypatch.setattr(fsspec, "filesystem", lambda protocol, **_: Bucket(objects))
+        monkeypatch.setattr(
+            fsspec, "filesystem", lambda protocol, **_: Bucket(objects, skip_instance_cache=True)
+        )
         try:
             return remote.open_store(URL, ".cache", writable=False)
         finally:
@@ -116,6 +117,13 @@ def test_only_files_of_attnlab_are_copied_from_a_bucket(open_bucket):
     assert open_bucket.names == copied | {
         "declarations.jsonl", "spec.json", remote.MIRROR_FILE, remote.INDEX_FILE,
     }  # fmt: skip
+
+
+def test_folder_from_elsewhere_is_no_mirror(open_bucket, tmp_path):
+    root = open_bucket("declarations.jsonl")
+    assert remote.find_mirror(root).files.url == URL
+    shutil.copytree(root, tmp_path / "runs")
+    assert remote.find_mirror(tmp_path / "runs") is None
 
 
 def test_mirror_with_a_link_out_of_it_is_not_written(open_bucket, tmp_path):
