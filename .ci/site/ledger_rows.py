@@ -21,7 +21,7 @@ from attnlab.report.replications.ladder_analysis import summarize_decision_accur
 from attnlab.report.replications.ladder_page import describe_learning_rate_caveat
 from attnlab.report.schema import ClaimResult, ExperimentSummary, PreregisteredClaim, Report, RunRow, Verdict
 from attnlab.report.tables.claim_sources import Citation, build_citations, load_reworded_report
-from attnlab.report.tables.effective_speedup import LEDGER_NOTE, compute_speedup, format_speedup
+from attnlab.report.tables.effective_speedup import THROUGHPUT_NOTE, compute_speedup, format_speedup
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import (
     find_claim_effect,
@@ -35,6 +35,11 @@ from attnlab.report.tables.wording import (
 )
 from attnlab.report.verdicts.evidence_bases import BASES
 
+SPEEDUP_NOTE = (
+    "Effective speed-up: training that the baseline needs for the loss of the arm, as a multiple of its own, "
+    "times the relative training throughput of the arm. "
+    f"{THROUGHPUT_NOTE.format(device='the named device')}"
+)
 OTHER_AXIS = "other"  # axis of arms that set no config group
 NULL_EXPERIMENT = "aa_null"  # the A/A experiment, in which no arms differ
 
@@ -107,7 +112,7 @@ class Ledger:
     @property
     def speedup_note(self) -> str:
         """Explanation of the speed-ups; empty where no row has one."""
-        return LEDGER_NOTE if any(row.speedup for row in self.rows) else ""
+        return SPEEDUP_NOTE if any(row.speedup for row in self.rows) else ""
 
 
 def load_ledger(folder: Path) -> Ledger:

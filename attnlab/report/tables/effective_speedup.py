@@ -19,11 +19,6 @@ FLOPS_KEY = "flops_per_token"
 THROUGHPUT_NOTE = (
     "Throughput is this implementation's, on {device}; another kernel or device gives another figure."
 )
-LEDGER_NOTE = (
-    "Effective speed-up: training that the baseline needs for the loss of the arm, as a multiple of its own, "
-    "times the relative training throughput of the arm. "
-    f"{THROUGHPUT_NOTE.format(device='the named device')}"
-)
 HEADER = (
     "arm",
     "token multiplier",
@@ -158,7 +153,7 @@ def name_timing_device(report: Report) -> str:
 
 
 def format_speedup(speedup: Speedup, report: Report) -> str:
-    """Format `1.19× [1.02×, 1.40×] on cpu (2 cores); per FLOP 1.05× [0.98×, 1.12×]`, as in the ledger."""
+    """Format `1.19× [1.02×, 1.40×] on cpu (2 cores); per FLOP 1.05× [0.98×, 1.12×]`."""
     per_flop = f"; per FLOP {format_factor(speedup.per_flop)}" if speedup.per_flop else ""
     return f"{format_factor(speedup.effective)} on {name_timing_device(report)}{per_flop}"
 
