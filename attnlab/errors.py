@@ -155,7 +155,7 @@ def describe_exit(error: BaseException) -> str:
 
 
 def describe_lack_of_resources(error: BaseException) -> str | None:
-    """Format an exception or one of its causes that is a full disk, a limit of open files, or lack of memory."""
+    """Format an exception or a cause of it that is a full disk, a limit of open files or lack of memory."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):
