@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from attnlab import stats
-from attnlab.errors import InvalidConfig
+from attnlab.errors import InvalidConfig, describe_read_error
 from attnlab.external.judgment import Judgment
 from attnlab.external.question import Question, format_now
 from attnlab.external.result_files import digest_text
@@ -247,7 +247,7 @@ def load_log(path: Path) -> CandidateLog:
     try:
         lines = read_user_text(path).split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"--log {path}: {error}") from error
+        raise InvalidConfig(f"--log {path}: {describe_read_error(error)}") from error
     complete = lines[:-1]  # a last line without its end was interrupted, and nothing was reported from it
     log: CandidateLog | None = None
     previous = ""
