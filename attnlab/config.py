@@ -3,6 +3,7 @@
 Imports nothing heavy, because `--help` and `list` import it.
 """
 
+import filecmp
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -69,7 +70,7 @@ def describe_hidden_file(config: str, folders: Sequence[Path]) -> str | None:
     option = config.removesuffix(".yaml")
     files = [file for folder in folders if (file := folder / f"{option}.yaml").is_file()]
     for file in files[1:]:
-        if file.read_bytes() != files[0].read_bytes():
+        if not filecmp.cmp(file, files[0], shallow=False):
             return (
                 f"{file}: {'='.join(option.rsplit('/', 1))} is in {files[0].parents[option.count('/')]} too, "
                 "which would be used: rename the file"

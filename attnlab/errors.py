@@ -149,13 +149,18 @@ def describe_path_error(error: OSError) -> str | None:
     return f"{path}: {error.strerror}: move it away, or change its permissions, and run the command again"
 
 
+def describe_read_error(error: Exception) -> str:
+    """Format why a file could not be read, in one line without its name."""
+    return getattr(error, "strerror", None) or " ".join(str(error).split())
+
+
 def describe_exit(error: BaseException) -> str:
     """Format that a part of the user's raised SystemExit or KeyboardInterrupt, as by `exit()`."""
     return f"a part ends the program ({error!r}): raise ValueError in its place"
 
 
 def describe_lack_of_resources(error: BaseException) -> str | None:
-    """Format an exception or one of its causes that is a full disk, a limit of open files, or lack of memory."""
+    """Format an exception or a cause of it that is a full disk, a limit of open files or lack of memory."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE):

@@ -120,6 +120,8 @@ def explain_error(error: BaseException, line: Sequence[str]) -> str | None:
         return f"{name[:40]}...: a name of {len(name)} characters is too long for a file: use a shorter one"
     if isinstance(error, OSError) and (message := describe_path_error(error)):
         return message
+    if isinstance(error, ValueError) and str(error) == "embedded null byte":  # by Python's file functions
+        return "a path has a zero byte: remove it"
     if isinstance(error, ValueError) and _is_raised_in(error, ("attnlab", "hydra")):
         return " ".join(str(error).split())
     if isinstance(error, RuntimeError) and _is_raised_in(error, ("hydra",)):

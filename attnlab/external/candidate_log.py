@@ -10,16 +10,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from filelock import FileLock, Timeout
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from attnlab import stats
-from attnlab.errors import InvalidConfig
+from attnlab.errors import InvalidConfig, describe_read_error
 from attnlab.external.judgment import Judgment
 from attnlab.external.question import Question, format_now
 from attnlab.external.result_files import digest_text
 from attnlab.store.atomic_files import append_line, describe_special_file, parse_json, read_user_text
+from attnlab.store.run_schema import convert_validation_error
 
 Procedure = Literal["online", "batch"]
 DEFAULT_RATE = 0.05
@@ -55,6 +57,8 @@ class CandidateTest:
     accepted: bool = False
     time: str = ""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     def describe_shortage(self) -> str:
         """Why a candidate could not be accepted, and how many runs it needs."""
         count = next(n for n in range(2, 1000) if stats.find_largest_evalue(n) >= self.threshold)
@@ -63,6 +67,9 @@ class CandidateTest:
             f"{self.largest_e_value:.3g}, and it needs {self.threshold:.3g}: train {count} a side or more, "
             "with the champion's seeds"
         )
+
+
+_TEST_TYPE = TypeAdapter(CandidateTest)
 
 
 @dataclass
@@ -255,7 +262,7 @@ def load_log(path: Path) -> CandidateLog:
     try:
         lines = read_user_text(path).split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"--log {path}: {error}") from error
+        raise InvalidConfig(f"--log {path}: {describe_read_error(error)}") from error
     complete = lines[:-1]  # a last line without its end was interrupted, and nothing was reported from it
     log: CandidateLog | None = None
     previous = ""
@@ -275,8 +282,10 @@ def load_log(path: Path) -> CandidateLog:
             )
         try:
             if log is None:
-                question = Question.from_dict(record["question"])
-                log = CandidateLog(path, question, record["rate"], record["procedure"])
+                rate, procedure = record["rate"], record["procedure"]
+                if not (isinstance(rate, float) and 0 < rate < 1) or procedure not in get_args(Procedure):
+                    raise ValueError(f"rate {rate}, procedure {procedure}")
+                log = CandidateLog(path, Question.from_dict(record["question"]), rate, procedure)
             elif kind == "tests":
                 log.tests += map(_read_test, record["tests"])
             elif kind == "confirmation":
@@ -293,7 +302,10 @@ def load_log(path: Path) -> CandidateLog:
 
 
 def _read_test(record: dict[str, Any]) -> CandidateTest:
-    return CandidateTest(**record | {key: tuple(record[key]) for key in ("digests", "seeds", "runs")})
+    try:
+        return _TEST_TYPE.validate_python(record)
+    except ValidationError as error:
+        raise convert_validation_error(error, "tests") from error
 
 
 def _load_or_start_log(

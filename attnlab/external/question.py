@@ -9,13 +9,16 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from attnlab import stats
 from attnlab.errors import InvalidConfig
-from attnlab.external.result_files import ExternalRun
+from attnlab.external.result_files import ExternalRun, validate_reduction
 from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.fingerprint import compute_digest
+from attnlab.store.run_schema import convert_validation_error
 
 Looks = Literal["anytime", "once"] | tuple[int, ...]
 
@@ -34,9 +37,11 @@ class Question:
 
     metric: str
     lower_is_better: bool
-    margin: float
+    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     reduce: str = "last"
     looks: Looks = "anytime"
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     @property
     def region(self) -> tuple[float, float]:
@@ -45,9 +50,19 @@ class Question:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Question":
-        """The question of plain JSON, as of `to_dict`."""
-        looks = content["looks"]
-        return cls(**{**content, "looks": tuple(looks) if isinstance(looks, list) else looks})
+        """The question of plain JSON, as of `to_dict`.
+
+        Raises:
+            ValueError: a value has another type or range; in one line.
+        """
+        try:
+            question = TypeAdapter(cls).validate_python(content)
+        except ValidationError as error:
+            raise convert_validation_error(error, "question") from error
+        validate_reduction(question.reduce)
+        looks = question.looks
+        parse_looks(looks if isinstance(looks, str) else ",".join(map(str, looks)))
+        return question
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""

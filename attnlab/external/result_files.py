@@ -20,7 +20,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from attnlab.errors import InvalidConfig, format_suggestions
+from attnlab.errors import InvalidConfig, describe_read_error, format_suggestions
 from attnlab.store import run_directories
 from attnlab.store.atomic_files import open_user_file, parse_json, read_user_text
 from attnlab.store.run_schema import RunResult
@@ -250,7 +250,7 @@ def _read_csv(path: Path) -> Iterator[_Row]:
                     )
                 yield _Row(f"{path}:{reader.line_num}", dict(zip(header, cells, strict=True)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InvalidConfig(f"{path}: {error}") from error
+        raise InvalidConfig(f"{path}: {describe_read_error(error)}") from error
 
 
 def _read_jsonl(path: Path) -> Iterator[_Row]:
@@ -266,7 +266,7 @@ def _read_jsonl(path: Path) -> Iterator[_Row]:
                 raise InvalidConfig(f"{path}:{number}: not an object with a name for each value")
             yield _Row(f"{path}:{number}", cells)
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{path}: {error}") from error
+        raise InvalidConfig(f"{path}: {describe_read_error(error)}") from error
 
 
 def _read_parquet(path: Path) -> Iterator[_Row]:
@@ -275,7 +275,7 @@ def _read_parquet(path: Path) -> Iterator[_Row]:
             table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:
         raise InvalidConfig(
-            f"{path}: cannot be read ({' '.join(str(error).split())}): write it again"
+            f"{path}: cannot be read ({describe_read_error(error)}): write it again"
         ) from error
     for number, cells in enumerate(table.to_pylist(), 1):
         yield _Row(f"{path}: row {number}", cells)

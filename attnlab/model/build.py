@@ -38,6 +38,11 @@ def instantiate_config(config: Mapping[str, Any], /, **overrides: Any) -> Any:
     """
     if OmegaConf.is_config(config):
         config = cast(dict[str, Any], OmegaConf.to_container(cast(Any, config), resolve=True))
+    if "_target_" not in config:
+        raise ValueError(
+            f"a part has no _target_ (keys: {', '.join(map(str, config)) or 'none'}): it is {{_target_: "
+            "package.module.Class, ...}"
+        )
     nested = {key: value for key, value in config.items() if _has_target(value)}
     if not config.get("_recursive_", True):
         nested = {}
@@ -56,7 +61,7 @@ def instantiate_config(config: Mapping[str, Any], /, **overrides: Any) -> Any:
         if isinstance(cause, ValueError | TypeError):
             raise ValueError(str(cause)) from error
         raise ValueError(" ".join(str(error).split())) from error
-    except TypeError as error:
+    except (TypeError, ArithmeticError) as error:
         unexpected = re.search(r"unexpected keyword argument '(\w+)'", str(error))
         hint = format_suggestions(unexpected[1], plain) if unexpected and unexpected[1] in RENAMED else ""
         raise ValueError(f"{config.get('_target_')}: {error}{hint}") from error
@@ -133,7 +138,10 @@ def require_layer_per_patch(config: Mapping[str, Any]) -> None:
 def list_mixer_configs(config: Mapping[str, Any]) -> list[Any]:
     """List the patched mixer configs of a model; layer n uses config n modulo their number."""
     model = config["model"]
-    mixer = OmegaConf.create(model.get("mixer") or model["attention"])
+    mixer_config = model.get("mixer") or model.get("attention")
+    if not mixer_config:
+        raise ValueError("model.attention is missing: set it, or model.mixer")
+    mixer = OmegaConf.create(mixer_config)
     patches = OmegaConf.create(list(model.get("layers") or [{}]))
     return [_apply_patch(mixer, patch) for patch in patches]
 

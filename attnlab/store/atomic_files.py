@@ -1,6 +1,6 @@
-"""Atomic file writes (after a power cut a file is either the old one or the new one), and reads of users' files.
+"""Atomic file writes, and reads of users' files.
 
-A file that a user or another program wrote is opened by `open_user_file` alone.
+After a power cut a file is either the old one or the new one. A file that a user or another program wrote is opened by `open_user_file` alone.
 """
 
 import errno

@@ -202,6 +202,33 @@ GROUP_CLASSES: Mapping[str, type[ConfigGroup]] = {
 }  # fmt: skip
 SWEEP_GROUPS = ("", "paths", "sweep", "logger")  # read by a sweep with any trainer
 TRAINING_GROUPS = ("measure", "trainer", "optim", "data", "model")  # read by attnlab's own trainer
+_REQUIRED_KEYS = {  # read by attnlab's own trainer, which has no defaults for them
+    "measure": ("maps", "every", "lengths", "trained"),
+    "trainer": (
+        "_target_", "accelerator", "devices", "precision", "accumulate_grad_batches", "max_steps",
+        "gradient_clip_val", "log_every_n_steps",
+    ),
+    "optim": ("_target_", "lr"),
+    "data": ("_target_", "batch_size"),
+    "model": ("_target_", "dim", "n_layers"),
+    "decode": ("cache",),
+    "sweep": ("checkpoint_every",),
+    "logger": (),
+}  # fmt: skip
+
+
+def require_training_keys(config: Mapping[str, Any]) -> None:
+    """Check that a config has the keys that attnlab's own trainer reads.
+
+    Raises:
+        InvalidConfig: One is missing, as after `~GROUP.KEY`.
+    """
+    for group, keys in _REQUIRED_KEYS.items():
+        content = config.get(group)
+        missing = [f"{group}.{key}" for key in keys if isinstance(content, Mapping) and key not in content]
+        if group not in config or missing:
+            name = missing[0] if missing else group
+            raise InvalidConfig(f"{name} is missing: set it, or remove the override that deletes it")
 
 
 def validate_groups(config: Mapping[str, Any], groups: Iterable[str] = GROUP_CLASSES) -> None:

@@ -17,6 +17,8 @@ ConfigFinder = Callable[[str], Path | None]  # config name, as in "experiment/mi
 EXPERIMENT_GROUP = "experiment"
 PACKAGE_HEADER = "# @package _global_"
 MAX_YAML_NODES = 10**6  # with each alias expanded
+MAX_YAML_DEPTH = 100
+_DEEP_BLOCK_PATTERN = re.compile(rf"^[ \-?:]{{{MAX_YAML_DEPTH}}}", re.MULTILINE)
 _FastLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast
 _HEADER_PATTERN = re.compile(
     r"(\s*#\s*@.*\n|\s*\n)*\s*#\s*@package\s+_global_\s*$", re.MULTILINE
@@ -70,6 +72,7 @@ def load_yaml_node(path: Path) -> yaml.Node | None:
     """
     text = _read_text(path)
     try:
+        _reject_deep_nesting(text, path)
         try:
             root = yaml.compose(text, _FastLoader)
         except yaml.YAMLError:  # the slower loader, which Hydra uses, has clearer messages
@@ -88,9 +91,31 @@ def load_yaml_node(path: Path) -> yaml.Node | None:
         ) from error
     except yaml.YAMLError as error:  # an invalid character
         raise ExperimentFileError(path, None, f"invalid YAML: {' '.join(str(error).split())}") from error
-    except RecursionError as error:
-        raise ExperimentFileError(path, None, "invalid YAML: nested too deeply") from error
     return root
+
+
+def needs_node_check(text: str) -> bool:
+    """Whether YAML may hold aliases or deep nesting, which only `load_yaml_node` rejects in one line."""
+    return "&" in text or _may_nest_deeply(text)
+
+
+def _may_nest_deeply(text: str) -> bool:
+    return text.count("[") + text.count("{") > MAX_YAML_DEPTH or bool(_DEEP_BLOCK_PATTERN.search(text))
+
+
+def _reject_deep_nesting(text: str, path: Path) -> None:
+    """Reject nesting that overflows the stack of libyaml, which ends the process.
+
+    Raises:
+        ExperimentFileError: It is nested more than MAX_YAML_DEPTH levels deep.
+        yaml.YAMLError: It is not YAML.
+    """
+    depth = 0
+    for event in yaml.parse(text, _FastLoader) if _may_nest_deeply(text) else ():
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_YAML_DEPTH:
+            line = event.start_mark.line + 1
+            raise ExperimentFileError(path, line, f"nested more than {MAX_YAML_DEPTH} levels deep: use fewer")
 
 
 def find_config_file(folders: Iterable[Path], config: str) -> Path | None:

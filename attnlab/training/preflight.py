@@ -166,6 +166,7 @@ def _validate_config(config: Mapping[str, Any]) -> None:
         ValueError: One line, for the first key with an invalid value.
     """
     config_groups.validate_groups(config, config_groups.TRAINING_GROUPS)
+    config_groups.require_training_keys(config)
     targets.validate_targets(config)
     signatures.validate_signatures(config)
     trainer_settings.validate_settings(config)

@@ -73,7 +73,7 @@ def draw_attempt(seed: int, workplace: Path, folder: Path) -> Attempt:
     draw = random.Random(seed)
     kinds: dict[Callable[[random.Random, Path, Path], Attempt], int] = {
         _judge_table: 16, _judge_noise: 5, _judge_log: 10, _judge_declaration: 7, _judge_runs: 8, _cost: 18, _checkpoint: 14,
-        _run: 14, _report: 3, _experiment: 8, _option: 4, _corpus: 10, _random_words: 10,
+        _run: 14, _report: 3, _experiment: 5, _option: 3, _corpus: 8, _random_words: 8,
     }  # fmt: skip
     return draw.choices([*kinds], [*kinds.values()])[0](draw, workplace, folder)
 

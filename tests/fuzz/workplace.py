@@ -31,8 +31,8 @@ size: debug
 seeds: [0, 1, 2]
 looks: [2, 3]
 controlled: [tokens]
-match: model.ffn_width
-match_by: parameters
+match: params
+match_by: model.ffn_width
 metric: val/loss
 direction: lower
 margin: 0.10

@@ -21,7 +21,7 @@ from filelock import Timeout
 
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.store import run_directories
-from attnlab.store.atomic_files import parse_json
+from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.guards import ownership, run_references
 from attnlab.store.lease import is_locked
 from attnlab.store.remote_files import is_url
@@ -215,7 +215,7 @@ def _read_reports(folders: Iterable[Path]) -> tuple[dict[str, set[str]], list[Pa
             elif "report.json" in files:
                 path = Path(folder) / "report.json"
                 try:
-                    text = path.read_text("utf-8")
+                    text = read_user_text(path)
                     parse_json(text)
                 except (OSError, ValueError):
                     unreadable.append(path)

@@ -26,6 +26,7 @@ from attnlab.inference_cost.serving_cost import (
     compute_serving_cost,
     require_choice,
 )
+from attnlab.store.atomic_files import describe_special_file, read_user_text
 
 MAX_COUNT = 2**40  # of --length and --batch: beyond any model, and exact in a float
 DEFAULT_LENGTH = 8192
@@ -69,7 +70,7 @@ def _require_writable_page(page: Path) -> None:
     if page.exists():
         from attnlab.report.pages.cost_page import TITLE
 
-        if TITLE not in page.read_text("utf-8", "replace"):
+        if describe_special_file(page) or TITLE not in read_user_text(page, errors="replace"):
             raise InvalidConfig(f"--page {page} exists and is no page of costs: give another file")
 
 

@@ -25,6 +25,7 @@ from attnlab.cli.verbs import compare
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.report.schema import Report, RunRow, Verdict, load_report
+from attnlab.store.experiment_files import load_yaml_node
 from attnlab.store.fingerprint import flatten_config
 from attnlab.store.run_schema import LOST_STATUSES
 from attnlab.sweep.plan import overrides
@@ -216,6 +217,7 @@ def _read_arm(word: str, config_dirs: Sequence[Path]) -> list[str]:
     """
     if not _is_yaml_path(word):
         return word.split()
+    load_yaml_node(Path(word))
     try:
         values = OmegaConf.to_container(OmegaConf.load(word))
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -87,11 +87,11 @@ class _CachedYamlSource(ConfigSource):
         """
         try:
             text = read_user_text(Path(file), max_bytes=MAX_YAML_BYTES)
-            if "&" in text:  # it may have aliases
+            if experiment_files.needs_node_check(text):
                 experiment_files.load_yaml_node(Path(file))
             header = _CachedYamlSource._get_header_dict(text[:_HEADER_LENGTH])
             config = OmegaConf.load(io.StringIO(text))
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
             experiment_files.load_yaml_node(Path(file))  # raises with the line at fault
             raise InvalidConfig(f"{file}: invalid YAML: {' '.join(str(error).split())}") from error
         content = OmegaConf.to_container(config)

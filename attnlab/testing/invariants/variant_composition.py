@@ -25,6 +25,7 @@ from attnlab.config import (
     register_resolvers,
 )
 from attnlab.errors import InvalidConfig
+from attnlab.store import config_groups
 from attnlab.testing.invariants.variant import Variant, make_variants
 
 # In the order of the defaults list.
@@ -121,6 +122,8 @@ def _compose_layer_kinds(overrides: Sequence[str], name: str, folders: Sequence[
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("config", overrides=lines, return_hydra_config=True)
     reject_hidden_options(config.hydra.runtime.choices, folders)
+    sizes = {key: config.model.get(key) for key in ("dim", "n_layers", "n_heads", "ffn_width")}
+    config_groups.validate_groups({"model": {key: size for key, size in sizes.items() if size is not None}})
     variants = make_variants(_resolve_layer_config(config), name)
 
     def make_larger(index: int) -> Variant | None:
@@ -166,6 +169,8 @@ def validate_choices(overrides: Sequence[str], config_dir: str | Path | None = N
     folders = [CONF] if config_dir is None else [CONF, Path(config_dir)]
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         group = override.key_or_group
+        if not group:
+            raise InvalidConfig(f"{override.input_line}: names no key: write key=value")
         if group in SWEEP_KEYS:
             raise InvalidConfig(
                 f"{override.input_line}: {group}= is only for sweeps and verbs about them, such as plan: "
