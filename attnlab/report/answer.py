@@ -5,6 +5,7 @@ It is a pure function of report.json.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from attnlab.report.number_format import NONE, append_unit, format_bounds, format_number
 from attnlab.report.schema import (
@@ -35,6 +36,7 @@ from attnlab.report.tables.wording import (
     format_effect_level,
     format_effect_verdict,
     format_outcome,
+    list_claim_notes,
 )
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
 
@@ -50,7 +52,7 @@ class AnswerArm:
     """An arm with the options that distinguish it, its result over complete pairs, verdict, and costs.
 
     The costs are in the order of the answer's. An arm without a comparable result is not ranked; its verdict
-    has the reason. The learning rate is None where all arms have the baseline's.
+    has the reason. Learning rate and precision are None where all arms have the baseline's.
     """
 
     arm: str
@@ -60,6 +62,7 @@ class AnswerArm:
     verdict: str
     costs: list[float | None]
     learning_rate: float | None = None
+    precision: str | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,11 @@ class Answer:
         """Whether an arm was trained at another learning rate than the baseline."""
         return any(row.learning_rate for row in self.arms)
 
+    @property
+    def has_precision_column(self) -> bool:
+        """Whether an arm was trained at another precision than the baseline."""
+        return any(row.precision for row in self.arms)
+
 
 @dataclass(frozen=True)
 class EqualBytesArm:
@@ -105,8 +113,8 @@ def build_answer(report: Report) -> Answer:
     arms = [_build_arm(report, arm, options[arm], effects, panels) for arm in report.experiment.arms]
     sign = -1 if report.experiment.direction == "higher" else 1
     arms.sort(key=lambda row: (not row.is_ranked, sign * (row.result.mean or 0.0) if row.is_ranked else 0.0))
-    rates = _collect_learning_rates(report)
-    arms = [replace(row, learning_rate=rates.get(row.arm)) for row in arms]
+    rates, precisions = (_collect_differing_values(report, key) for key in ("lr", "dtype"))
+    arms = [replace(row, learning_rate=rates.get(row.arm), precision=precisions.get(row.arm)) for row in arms]
     return Answer(
         sentence=_format_answer(report, arms),
         label=effects[0].label if effects else report.experiment.metric,
@@ -125,6 +133,7 @@ def build_arms_table(
     effects = get_primary_effects(report)
     other_columns = build_arm_columns(report) if has_all_columns else []
     labels = [("learning rate", "")] if prepared.has_learning_rate_column else []
+    labels += [("precision", "")] if prepared.has_precision_column else []
     labels += [("seeds", "")] if prepared.has_seed_column else []
     labels += [(column.label, column.unit) for column in other_columns]
     labels += [(cost.label, cost.unit) for cost in prepared.costs]
@@ -141,8 +150,9 @@ def build_arms_table(
         result = _format_mean_interval(row.result, prepared.digits)
         delta = format_effect(effect) if effect else NONE
         rate = [format_number(row.learning_rate)] if prepared.has_learning_rate_column else []
+        precision = [row.precision or NONE] if prepared.has_precision_column else []
         seeds = [f"{row.result.n}"] if prepared.has_seed_column else []
-        rows.append([row.arm, result, delta, row.verdict, *rate, *seeds, *other_cells, *costs])
+        rows.append([row.arm, result, delta, row.verdict, *rate, *precision, *seeds, *other_cells, *costs])
     header = ["arm", append_unit(prepared.label, prepared.unit), DELTA, "verdict"]
     return [*header, *(append_unit(label, unit) for label, unit in labels)], rows
 
@@ -245,12 +255,12 @@ def _build_arm(
     )
 
 
-def _collect_learning_rates(report: Report) -> dict[str, float | None]:
-    """Collect the learning rate of each arm; empty if no trained arm differs from the baseline."""
-    row = report.budget.find_row("lr")
-    rates = {arm: get_budget_number(row, arm) for arm in report.experiment.arms} if row else {}
-    baseline_rate = rates.get(report.experiment.baseline)
-    return rates if baseline_rate and {*rates.values()} - {baseline_rate, None} else {}
+def _collect_differing_values(report: Report, key: str) -> dict[str, Any]:
+    """Collect a value of the budget for each arm; empty if no arm's differs from the baseline's."""
+    row = report.budget.find_row(key)
+    values = {cell.arm: cell.value for cell in row.cells} if row else {}
+    baseline_value = values.get(report.experiment.baseline)
+    return values if baseline_value and {*values.values()} - {baseline_value, None} else {}
 
 
 def _format_arm_verdict(report: Report, arm: str, effect: Effect | None, leakage: str) -> str:
@@ -289,7 +299,7 @@ def _format_answer(report: Report, arms: Sequence[AnswerArm]) -> str:
     best = _format_best_arms(report, arms)
     if filled := fill_answer_template(report, best):
         scope = _format_scope(report, filled.seeds, claims=filled.claims)
-        return f"{filled.text}{scope}.{_format_leakage_notes(filled.claims)}"
+        return f"{filled.text}{scope}.{_format_claim_notes(filled.claims)}"
     if has_corpora_first(report):
         return f"{_format_corpus_differences(report)}{_format_scope(report, is_over_corpora=True)}."
     claim = _find_headline_claim(report)
@@ -304,12 +314,11 @@ def _format_answer(report: Report, arms: Sequence[AnswerArm]) -> str:
     line = f"{claim.comparison_text}: {cost + '; ' if cost else ''}{outcome}"
     is_estimated = claim.verdict in DECIDED_VERDICTS and not claim.decision.exact
     seeds = {effect.n if effect else claim.decision.n} if is_estimated else set[int]()
-    return f"{line}{_format_scope(report, seeds, claims=[claim])}.{_format_leakage_notes([claim])}"
+    return f"{line}{_format_scope(report, seeds, claims=[claim])}.{_format_claim_notes([claim])}"
 
 
-def _format_leakage_notes(claims: Sequence[ClaimResult]) -> str:
-    leaking = dict.fromkeys(arm for claim in claims for arm in claim.leaking_by_design)
-    return "".join(f" {arm} {BY_DESIGN}." for arm in leaking)
+def _format_claim_notes(claims: Sequence[ClaimResult]) -> str:
+    return "".join(f" {note}." for note in list_claim_notes(claims))
 
 
 def has_corpora_first(report: Report) -> bool:

@@ -271,6 +271,7 @@ class ClaimResult(PreregisteredClaim, Sensitivity):
     - `untrained_reason`: why its arms show no effect of training
     - `unknown_threshold_reason`: why its threshold is unknown
     - `leaking_by_design`: arms that see future tokens by design
+    - `unshared_parts`: callbacks and user's own parts that not all of its arms have
     """
 
     label: str
@@ -283,6 +284,7 @@ class ClaimResult(PreregisteredClaim, Sensitivity):
     untrained_reason: str | None
     unknown_threshold_reason: str | None
     leaking_by_design: list[str]
+    unshared_parts: tuple[str, ...] = ()
     planned: int | None
     interim_analyses: InterimAnalyses | None
     training_equivalent: TrainingEquivalent | None

@@ -44,7 +44,7 @@ OBSERVER_MODULES = tuple(
         "store.source_digests",
         "training.callbacks", "training.estimates", "training.final_metrics", "training.loggers",
         "training.measurement_run", "training.preflight", "training.remeasure", "training.run_result",
-        "training.targets", "training.validation",
+        "training.targets", "training.validation", "training.validation_watch",
     )
 )  # fmt: skip
 MEASURE_PACKAGE = "attnlab.measure"  # an observer too, except in measurement runs

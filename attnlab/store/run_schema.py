@@ -250,6 +250,8 @@ class RunResult(FrozenModel):
     Attributes:
         measured_by: Part of the result -> digest of the code that measured it after training.
         observed_by: The same for parts that only training can show.
+        recomputed_loss: Validation loss of the final weights, from logits alone; None if unknown.
+        interference: What parts did with validation batches besides validating (`ValidationWatch`).
         files: sha256 of the files next to run.json.
         seal: A digest of each field (`store/guards/digests.py`).
     """
@@ -275,6 +277,8 @@ class RunResult(FrozenModel):
     leakage: dict[str, Number] = {}  # whether predictions depend on later tokens
     by_token_category: dict[str, TokenCategoryLoss] = {}  # corpora only
     generated_text: dict[str, str | None] = {}  # prompt, reference continuation, sample, reason for no sample
+    recomputed_loss: Number | None = None
+    interference: tuple[str, ...] = ()
     split: int = 1
     resumed: tuple[dict[str, Number | None], ...] = ()  # per resumption: step, again, off (ProgressWriter)
     trunk: Trunk | None = None  # the run that was continued

@@ -25,6 +25,7 @@ from attnlab.measure.attention_maps import (
 )
 from attnlab.store.atomic_files import replace_atomically
 from attnlab.store.run_directories import read_progress
+from attnlab.training.validation_watch import ValidationWatch
 
 
 class StepCallback(pl.Callback, ABC):
@@ -43,7 +44,7 @@ class StepCallback(pl.Callback, ABC):
 
 
 @final
-class CurveRecorder(StepCallback):
+class CurveRecorder(ValidationWatch, StepCallback):
     """Rows (step, tokens, name, value) of training and validation metrics.
 
     The training loss is recorded every `log_every_n_steps`, the validation loss at each validation. A run
@@ -51,6 +52,7 @@ class CurveRecorder(StepCallback):
     """
 
     def __init__(self, batch_tokens: int, continues_trunk: bool = False) -> None:
+        super().__init__()
         self.batch_tokens = batch_tokens
         self.continues_trunk = continues_trunk
         self.rows: list[tuple[int, int, str, float]] = []
@@ -103,6 +105,7 @@ class CurveRecorder(StepCallback):
 
     def on_validation_end(self, trainer: pl.Trainer, module: Any) -> None:
         """Record the new validation loss, the accuracy if the task has one, and auxiliary losses."""
+        super().on_validation_end(trainer, module)
         results = {
             key: module.validation_results[key]
             for key in ("loss", "accuracy")
@@ -118,10 +121,11 @@ class CurveRecorder(StepCallback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the rows so far as plain lists."""
-        return {"rows": [list(row) for row in self.rows]}
+        return {**super().state_dict(), "rows": [list(row) for row in self.rows]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the rows."""
+        super().load_state_dict(state)
         self.rows = [tuple(row) for row in state["rows"]]
 
 

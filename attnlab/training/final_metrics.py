@@ -15,6 +15,7 @@ from attnlab.measure.accuracy import (
 )
 from attnlab.measure.head_scoring import compute_head_scores, select_probe_examples
 from attnlab.measure.leakage import load_first_batch, measure_leakage
+from attnlab.measure.recomputed_loss import recompute_validation_loss
 from attnlab.measure.text.bits_per_byte import BITS_PER_BYTE, measure_bits_per_byte
 from attnlab.measure.text.category_losses import measure_category_losses
 from attnlab.measure.text.probe_window import is_text
@@ -107,7 +108,14 @@ def measure_final_metrics(
         "leakage": _merge_parts(parts, "leakage"),
         "by_token_category": _merge_parts(parts, "by_token_category"),
         "generated_text": _merge_parts(parts, "generated_text"),
+        "recomputed_loss": _recompute_loss(module, data, config),
+        "interference": curves.interference,
     }
+
+
+def _recompute_loss(module: LanguageModel, data: Any, config: Mapping[str, Any]) -> float:
+    with make_autocast(config, module.device.type):
+        return recompute_validation_loss(module.model, data, module.device)
 
 
 def _merge_parts(parts: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:

@@ -61,23 +61,30 @@ def test_page_and_markdown_call_short_training_a_demonstration(
         assert page.count("SUPPORTED: the statement holds. It does not say that the design is good.") == 1
 
 
-def test_arms_table_has_learning_rates_if_an_arm_differs_from_the_baseline(
-    tmp_path: Path, blank_charts: None
+@pytest.mark.parametrize(
+    ("column", "key", "value", "cells"),
+    [
+        ("learning rate", "lr", 6e-3, ("0.006", "0.003")),
+        ("precision", "dtype", "bf16-mixed", ("bf16-mixed", "32-true")),
+    ],
+)
+def test_arms_table_has_learning_rate_and_precision_if_an_arm_differs_from_the_baseline(
+    tmp_path: Path, blank_charts: None, column: str, key: str, value: Any, cells: tuple[str, str]
 ) -> None:
     runs = write_runs(tmp_path, World())
     equal = build_report(build_context(World()), runs, None, build_provenance())
-    assert "learning rate" not in build_arms_table(equal)[0]
+    assert column not in build_arms_table(equal)[0]
     runs = [
-        replace_result(run, estimate=run.result.estimate.model_copy(update={"lr": 6e-3}))
+        replace_result(run, estimate=run.result.estimate.model_copy(update={key: value}))
         if run.arm == "gqa"
         else run
         for run in runs
     ]
     report = build_report(build_context(World()), runs, None, build_provenance())
     header, rows = build_arms_table(report)
-    rates = {row[0]: row[header.index("learning rate")] for row in rows}
-    assert (rates["gqa"], rates["mha"]) == ("0.006", "0.003")
-    assert render_html(report).count('<th scope="col" class="num">learning rate</th>') == 1
+    shown = {row[0]: row[header.index(column)] for row in rows}
+    assert (shown["gqa"], shown["mha"]) == cells
+    assert len(re.findall(rf'<th scope="col"[^>]*>{column}</th>', render_html(report))) == 1
 
 
 def test_short_training_of_unequal_arms_is_a_range(tmp_path: Path) -> None:

@@ -348,3 +348,91 @@ def test_seeds_that_share_a_parent_or_an_initialization_give_a_warning(
     report = make_report(tmp_path, World(config={"gqa": config}))
     lines = [line for line in report.warnings if line.startswith("All seeds of")]
     assert lines == [f"All seeds of gqa {shared}, so the interval understates the variation."]
+
+
+CALLBACK = {"_target_": "mine.Callback", "size": 2}
+SEEN = {"interference": ("Callback.on_validation_batch_end receives validation batches",)}
+
+
+def make_report_of_parts(folder: Path, facts: dict[str, dict[str, Any]], **groups: dict[str, Any]) -> Report:
+    """Build a report in which the results of some arms have other fields and groups of the config."""
+    runs = [
+        replace_result(
+            run,
+            **facts.get(run.arm, {}),
+            config={**run.result.config, **{key: values.get(run.arm) for key, values in groups.items()}},
+        )
+        for run in write_runs(folder, World())
+    ]
+    return build_report(build_context(World()), runs, None, build_provenance())
+
+
+@pytest.mark.parametrize(
+    ("facts", "callbacks", "reason"),
+    [
+        (
+            {"gqa": SEEN},
+            {"gqa": {"mine": CALLBACK}},
+            "(gqa: Callback.on_validation_batch_end receives validation",
+        ),
+        (
+            {"mha": SEEN},
+            {"mha": {"mine": CALLBACK}},
+            "(mha: Callback.on_validation_batch_end receives validation",
+        ),
+        (
+            {"gqa": SEEN, "mha": SEEN},
+            {"gqa": {"mine": CALLBACK}, "mha": {"mine": {**CALLBACK, "size": 3}}},
+            "the arms do not treat the validation data alike (gqa: ",
+        ),
+        ({"gqa": SEEN, "mha": SEEN}, {"gqa": {"mine": CALLBACK}, "mha": {"mine": CALLBACK}}, None),
+        ({}, {"gqa": {"mine": CALLBACK}}, None),
+        (
+            {"gqa": {"recomputed_loss": 3.0}},
+            {},
+            "the logits of its final weights give 3: a part changes the loss",
+        ),
+        ({arm: {"recomputed_loss": 3e38} for arm in ("gqa", "mha")}, {}, "final weights give 3e+38"),
+    ],
+)
+def test_parts_that_use_validation_data_or_change_the_loss_make_an_arm_incomparable(
+    tmp_path: Path, facts: dict[str, Any], callbacks: dict[str, Any], reason: str | None
+) -> None:
+    report = make_report_of_parts(tmp_path, facts, callbacks=callbacks)
+    claim, _, counted = report.verdict.claims
+    assert (claim.verdict == "NOT COMPARABLE") == bool(reason)
+    assert counted.verdict == "SUPPORTED", "a cache's bytes are counted"
+    assert (get_effect(report, "gqa").verdict == "NOT COMPARABLE") == bool(reason)
+    if reason:
+        assert reason in claim.not_comparable[0]
+        assert f"{claim.not_comparable[0]} (NOT COMPARABLE)" in describe_claim(claim)
+
+
+def test_equal_recomputed_losses_change_no_verdict(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path, World())
+    plain = build_report(build_context(World()), runs, None, build_provenance())
+    runs = [replace_result(run, recomputed_loss=run.result.metrics["val/loss"] + 1e-4) for run in runs]
+    assert build_report(build_context(World()), runs, None, build_provenance()) == plain
+
+
+def test_callbacks_and_own_parts_of_one_arm_are_named_beside_the_verdict(tmp_path: Path) -> None:
+    shared = {"_target_": "mine.Shared"}
+    report = make_report_of_parts(
+        tmp_path,
+        {},
+        callbacks={"gqa": {"mine": CALLBACK, "out": None}, "mha": {}},
+        optim={arm: {"_target_": "attnlab.training.language_model.LanguageModel"} for arm in ("mha", "mqa")}
+        | {"gqa": {"_target_": "mine.Model", "schedule": shared}},
+        data={arm: {"task": shared} for arm in ("mha", "gqa", "mqa")},
+        logger={"gqa": {"_target_": "mine.Logger"}},
+    )
+    notes = (
+        "only gqa has callbacks.mine (mine.Callback, size=2)",
+        "only gqa has optim (mine.Model)",
+        "only gqa has optim.schedule (mine.Shared)",
+    )
+    claim, other, _ = report.verdict.claims
+    assert claim.unshared_parts == notes
+    assert other.unshared_parts == (), "of other arms"
+    assert describe_claim(claim).endswith(f" {'. '.join(notes)}.")
+    assert ". ".join(notes) in build_answer(report).sentence

@@ -5,14 +5,14 @@ import re
 from typing import Any
 
 import pytest
-
-from attnlab.config import CONF
 from attnlab.report.ledger import render_ledger_markdown
 from attnlab.report.ledger_rows import load_ledger
-from attnlab.report.markdown_text import Markdown, ReadableMarkdown, format_code, format_table, join_lines
 from attnlab.report.noise_schema import NoiseReport, NoiseSources
-from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.noise_page import format_noise
+
+from attnlab.config import CONF
+from attnlab.report.markdown_text import Markdown, ReadableMarkdown, format_code, format_table, join_lines
+from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.schema import Report
 
 REPORT = CONF.parent / "reports" / "reference" / "gqa_vs_mha" / "report.json"

@@ -309,9 +309,14 @@ def describe_claim(claim: ClaimResult, effect: Effect | None = None) -> str:
         return f"{line}."  # no seeds were counted
     analyses = claim.interim_analyses.describe() if claim.interim_analyses else ""
     basis = _format_evidence_count(claim, effect)
-    notes = [f"{arm} {BY_DESIGN}" for arm in claim.leaking_by_design]
     evidence = ", ".join(filter(None, (analyses, basis)))
-    return ". ".join(filter(None, (line, evidence, *notes))) + "."
+    return ". ".join(filter(None, (line, evidence, *list_claim_notes([claim])))) + "."
+
+
+def list_claim_notes(claims: Sequence[ClaimResult]) -> list[str]:
+    """List what a reader must know of the arms of claims: future leakage by design, and unshared parts."""
+    leaking = [f"{arm} {BY_DESIGN}" for claim in claims for arm in claim.leaking_by_design]
+    return list(dict.fromkeys((*leaking, *(part for claim in claims for part in claim.unshared_parts))))
 
 
 def format_diverging_decision(claim: ClaimResult, effect: Effect | None = None) -> str:

@@ -165,6 +165,7 @@ def _build_claim_result(
         untrained_reason=untrained_reason,
         unknown_threshold_reason=unknown_threshold_reason,
         leaking_by_design=[arm for arm in claim.arms if leakage_check.is_leaking_by_design(sweep, arm)],
+        unshared_parts=tuple(comparability.list_unshared_parts(sweep, claim.arms)),
         planned=_count_planned_seeds(sweep, claim_decision),
         interim_analyses=None if reasons else _build_interim_analyses(sweep, claim_decision),
         training_equivalent=None if reasons else _convert_effect_to_training(sweep, claim, claim_decision),

@@ -4,18 +4,22 @@ Claims, effects and rankings all use this check. Counted and timed metrics depen
 targets, so only budgets declared `controlled` can make them incomparable.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attnlab.report.schema import BudgetCheck
 from attnlab.report.verdicts import leakage_check
 from attnlab.report.verdicts.budget_check import find_budget_violations
 from attnlab.report.verdicts.results import IncomparabilityReason, SweepResults
+from attnlab.store import fingerprint
 from attnlab.store.experiment_schema import TUNING_TOKENS
 from attnlab.store.run_schema import Budget, RunResult
+from attnlab.store.source_digests import is_user_name
 
 DATASET_KEYS = ("name", "val_tokens", "val_windows", "vocab_size")  # distinguish two validation sets
 LOSS_UNITS = ("nats", "bits")
+LOSS = "val/loss"  # of training; its recomputation from logits may differ by rounding
+LOSS_ROUNDING = 1e-3  # relative to the loss if that is above 1; of bfloat16 and of compiled kernels
 
 
 def list_incomparability_reasons(
@@ -27,7 +31,14 @@ def list_incomparability_reasons(
         return reasons
     reasons += leakage_check.find_leakage_reasons(sweep, arm, against)
     pairs = [pair for pair in _iterate_result_pairs(sweep, arm, against) if not any(map(_is_analytic, pair))]
-    for check in (_check_data, _check_metric_definitions, _check_validation_schedule, _check_prefix):
+    for check in (
+        _check_data,
+        _check_metric_definitions,
+        _check_validation_schedule,
+        _check_prefix,
+        _check_recomputed_loss,
+        _check_interference,
+    ):
         reasons += next(
             ([reason] for pair in pairs if (reason := check(sweep, metric, arm, against, *pair))), []
         )
@@ -41,6 +52,34 @@ def find_incomparable_arms(sweep: SweepResults, budget_check: BudgetCheck, metri
         for arm in sweep.treatment_arms
         if list_incomparability_reasons(sweep, budget_check, arm, sweep.baseline, metric)
     }
+
+
+def list_unshared_parts(sweep: SweepResults, arms: Sequence[str]) -> list[str]:
+    """List, a phrase each, the callbacks and the user's own parts that not all of these arms have."""
+    parts_by_arm = {
+        arm: set(_iterate_checked_parts(results[0].config))
+        for arm in arms
+        if (results := sweep.get_finished_results(arm))
+    }
+    phrases = []
+    for part in sorted(set().union(*parts_by_arm.values())):
+        owners = [arm for arm, parts in parts_by_arm.items() if part in parts]
+        if len(owners) < len(parts_by_arm):
+            phrases.append(f"only {' and '.join(owners)} {'has' if len(owners) == 1 else 'have'} {part}")
+    return phrases
+
+
+def _iterate_checked_parts(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the key of each callback, with its settings, and of each part whose code is not attnlab's."""
+    callbacks = config.get("callbacks") or {}
+    for name, callback in callbacks.items():
+        if callback:
+            settings = [f"{key}={value}" for key, value in callback.items() if key != "_target_"]
+            yield f"callbacks.{name} ({', '.join([str(callback.get('_target_')), *settings])})"
+    others = {key: value for key, value in config.items() if key not in ("callbacks", "logger")}
+    for key, target in fingerprint.find_targets(others):
+        if is_user_name(str(target)):
+            yield f"{key.rpartition('.')[0]} ({target})"
 
 
 def _is_prediction(sweep: SweepResults, metric: str) -> bool:
@@ -173,6 +212,37 @@ def _check_prefix(
         f"{metric} includes targets in the prefix that {with_prefix[0]} sees in full: compare {alternative}"
     )
     return IncomparabilityReason("prefix", text)
+
+
+def _check_recomputed_loss(
+    sweep: SweepResults, metric: str, arm: str, against: str, ours: RunResult, theirs: RunResult
+) -> IncomparabilityReason | None:
+    """Check that both runs report the loss that their final weights have."""
+    for name, result in ((arm, ours), (against, theirs)):
+        reported, recomputed = result.metrics.get(LOSS), result.recomputed_loss
+        if reported is None or recomputed is None:
+            continue
+        if abs(reported - recomputed) > LOSS_ROUNDING * max(1.0, abs(recomputed)):
+            text = f"{name} reports {LOSS} {reported:.4g} with seed {result.seed}, but the logits of its "
+            text += f"final weights give {recomputed:.4g}: a part changes the loss or the weights"
+            return IncomparabilityReason("recomputed loss", text)
+    return None
+
+
+def _check_interference(
+    sweep: SweepResults, metric: str, arm: str, against: str, ours: RunResult, theirs: RunResult
+) -> IncomparabilityReason | None:
+    """Check that no part used the validation data in one arm only."""
+    uses = [(result.interference, result.config.get("callbacks")) for result in (ours, theirs)]
+    if uses[0] == uses[1] or not (ours.interference or theirs.interference):
+        return None
+    facts = [
+        f"{name}: {', '.join(result.interference)}"
+        for name, result in ((arm, ours), (against, theirs))
+        if result.interference
+    ]
+    text = f"the arms do not treat the validation data alike ({'; '.join(facts)})"
+    return IncomparabilityReason("use of the validation data", text)
 
 
 def _is_unknown(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> bool:
