@@ -16,6 +16,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 
 from attnlab.config import CONF, register_resolvers
+from attnlab.store.guards import trust
 from attnlab.store.run_schema import RunEstimate, RunLookup
 from attnlab.sweep.plan import config_files
 from attnlab.sweep.plan.composer import Composer
@@ -94,7 +95,9 @@ def plan_toy(toy: Path) -> Callable[..., list[Plan]]:
         master = loader.load_configuration("config", list(arguments), RunMode.MULTIRUN)
         # overrides of hydra itself are in the master config already
         overrides = [line for line in arguments if not line.startswith("hydra.")]
-        return plan_command(overrides, Composer(loader, master), InProcessChecker(), lookup)
+        plans = plan_command(overrides, Composer(loader, master), InProcessChecker(), lookup)
+        trust.declare_names(run.config for plan in plans for run in plan.all_runs)  # as a command does
+        return plans
 
     return call
 

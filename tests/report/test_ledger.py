@@ -76,7 +76,7 @@ def test_ledger_row_shows_the_claim_of_the_report(tmp_path):
     first, third = hypotheses[0], hypotheses[2]
     assert first[0] == "[mine, size debug](mine/report.md)"
     assert first[2:7] == [
-        "Δ val/loss, gqa vs mha: margin ±0.03", "what <nobody> sees", "A / B 2001; C", "as good",
+        "Δ val/loss, gqa vs mha: margin ±0.03", r"what \<nobody> sees", "A / B 2001; C", "as good",
         "SUPPORTED",
     ]  # fmt: skip
     assert first[7] == "+0.004 nats, 95% CI [−0.004, +0.012]"
