@@ -65,7 +65,7 @@ def test_page_and_markdown_call_short_training_a_demonstration(
     ("column", "key", "value", "cells"),
     [
         ("learning rate", "lr", 6e-3, ("0.006", "0.003")),
-        ("precision", "dtype", "bf16-mixed", ("bf16-mixed", "32-true")),
+        ("precision", "dtype", "bf16-mixed", ("bf16-mixed", "float32")),
     ],
 )
 def test_arms_table_has_learning_rate_and_precision_if_an_arm_differs_from_the_baseline(

@@ -427,9 +427,9 @@ def test_callbacks_and_own_parts_of_one_arm_are_named_beside_the_verdict(tmp_pat
         logger={"gqa": {"_target_": "mine.Logger"}},
     )
     notes = (
-        "only gqa has callbacks.mine (mine.Callback, size=2)",
-        "only gqa has optim (mine.Model)",
-        "only gqa has optim.schedule (mine.Shared)",
+        "Only gqa has callbacks.mine (mine.Callback, size=2)",
+        "Only gqa has optim (mine.Model)",
+        "Only gqa has optim.schedule (mine.Shared)",
     )
     claim, other, _ = report.verdict.claims
     assert claim.unshared_parts == notes

@@ -65,7 +65,7 @@ def list_unshared_parts(sweep: SweepResults, arms: Sequence[str]) -> list[str]:
     for part in sorted(set().union(*parts_by_arm.values())):
         owners = [arm for arm, parts in parts_by_arm.items() if part in parts]
         if len(owners) < len(parts_by_arm):
-            phrases.append(f"only {' and '.join(owners)} {'has' if len(owners) == 1 else 'have'} {part}")
+            phrases.append(f"Only {' and '.join(owners)} {'has' if len(owners) == 1 else 'have'} {part}")
     return phrases
 
 
