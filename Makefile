@@ -24,8 +24,8 @@ test-all: .venv/dev  ## run all tests, the long ones with all their cases: more 
 	ATTNLAB_TESTS=all $(BIN)/python -m pytest -n 2 -m "not rare"
 	ATTNLAB_TESTS=all $(BIN)/python -m pytest -n 3 --dist worksteal -m rare --durations=60
 
-fuzz: .venv/dev  ## plan 2,000 random command lines: each gives an error in one line, or trains two steps
-	FUZZ=2000 $(BIN)/python -m pytest -m rare tests/fuzz
+fuzz: .venv/dev  ## try 2,000 random command lines and 5,000 mutated files: each gives one line, or works; nothing else changes
+	FUZZ=2000 FUZZ_ATTEMPTS=5000 $(BIN)/python -m pytest -m rare tests/fuzz
 
 survive: .venv/dev  ## kill sweeps at random for some minutes and compare their results bit for bit
 	ATTNLAB_TESTS=all $(BIN)/python -m pytest tests/sweep/test_resume_after_kills.py

@@ -1,6 +1,7 @@
 """Atomic file writes, and reads of users' files.
 
-After a power cut a file is either the old one or the new one. A file that a user or another program wrote is opened by `open_user_file` alone.
+After a power cut a file is either the old one or the new one. A file that a user or another program wrote is
+opened by `open_user_file` alone.
 """
 
 import errno

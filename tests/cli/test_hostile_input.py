@@ -80,7 +80,8 @@ def place(tmp_path, monkeypatch):
         (["cost", "/dev/zero"], "/dev/zero: is a device, not a regular file: give a config.json"),
         (["cost", "deep.json"], "deep.json: not JSON: it is nested too deeply"),
         (["cost", "eps.json"], "eps.json: rms_norm_eps = -1: must be a finite number of at least 0"),
-        (["cost", "llama.json", "--page", "pipe.json"], "--page pipe.json exists and is no page of costs"),
+        (["cost", "llama.json", "--page", "pipe.json"], "--page pipe.json: is a pipe, not a regular file"),
+        (["cost", "llama.json", "--page", "/proc/self/mem"], "--page /proc/self/mem: Input/output error"),
         (["cost", "llama.json", "--page", "/proc/x"], "/proc/x: No such file or directory: choose another"),
         (
             ["new", "mask", "banded", "--into", "/proc/x"],

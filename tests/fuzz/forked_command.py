@@ -21,9 +21,12 @@ from attnlab.cli.commands import VERBS
 FIRST_CHECKS = (  # called once the file of an attempt was parsed, or its line composed
     "attnlab.external.result_files:_build_runs", "attnlab.external.result_files:_order_run",
     "attnlab.external.question:compute_digest", "attnlab.external.candidate_log:digest_text",
-    "attnlab.inference_cost.hf_config:_count_with_values", "attnlab.inference_cost.layer_costs:count_model_cost",
-    "attnlab.model.huggingface.conversion:convert_config_to_ours", "attnlab.training.trained_model:_load_weights",
-    "attnlab.training.trained_model:_validate_weights", "attnlab.report.pages.report_files:load_reworded_report",
+    "attnlab.inference_cost.hf_config:_count_with_values",
+    "attnlab.inference_cost.layer_costs:count_model_cost",
+    "attnlab.model.huggingface.conversion:convert_config_to_ours",
+    "attnlab.training.trained_model:_load_weights",
+    "attnlab.training.trained_model:_validate_weights",
+    "attnlab.report.pages.report_files:load_reworded_report",
     "attnlab.sweep.plan.check_cache:load_or_run_check", "attnlab.data.corpora.text_files:normalize_text",
     "attnlab.data.corpora.text_files:_iterate_documents",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Random attempts on verbs and readers: a command line with one mutated file, most of them past the first check."""
+"""Random attempts on verbs and readers: a command line with one mutated file, half past the first check."""
 
 import copy
 import gzip
@@ -24,34 +24,51 @@ from attnlab.store.experiment_schema import Experiment
 QUESTION = ["--metric", "val_loss", "--lower-is-better", "--margin", "0.01"]
 DEEP = 50_000  # levels of nesting beyond any parser's
 VALUES: list[Any] = [
-    None, True, False, 0, -1, 1, 2, 3, 0.5, -0.5, 1e-300, 1e300, -1e300, 10**30, 10**400, 2**63, math.nan, math.inf,
-    "", " ", "abc", "1", "nan", "../../x", "/proc/self/mem", "/dev/zero", "\0", "\x1b[31m", "é" * 300, "x" * 70_000,
-    "${oops}", "${model.dim}", "canary.Run", "canary", "os.system", [], {}, [[]], [None], {"": None}, [1, "a", None],
+    None, True, False, 0, -1, 1, 2, 3, 0.5, -0.5, 1e-300, 1e300, -1e300, 10**30, 10**400, 2**63, math.nan,
+    math.inf,
+    "", " ", "abc", "1", "nan", "../../x", "/proc/self/mem", "/dev/zero", "\0", "\x1b[31m", "é" * 300,
+    "x" * 70_000,
+    "${oops}", "${model.dim}", "canary.Run", "canary", "os.system", [], {}, [[]], [None], {"": None}, [1,
+    "a", None],
     {"_target_": "canary.Run"}, "2025-01-01", "0001-01-01T00:00:00+23:59", "9999-12-31", [0] * 1000,
 ]  # fmt: skip
 CELLS = (
-    "", " ", "nan", "inf", "-inf", "1e300", "-1e300", "1e-300", "1e999", "0", "-0.0", "7", "7.0", "1_000", "0x10",
-    "diverged", "finished", "running", "crashed", "abc", "\u0661", "1,5", '"', "\0", "9" * 5000, "é", "-1", "2.5",
+    "", " ", "nan", "inf", "-inf", "1e300", "-1e300", "1e-300", "1e999", "0", "-0.0", "7", "7.0", "1_000",
+    "0x10",
+    "diverged", "finished", "running", "crashed", "abc", "\u0661", "1,5", '"', "\0", "9" * 5000, "é", "-1",
+    "2.5",
     "0001-01-01T00:00:00+23:59", "9" * 400, "True", "[]",
 )  # fmt: skip
 SPECIAL_PATHS = (
-    ".", "..", "/", "/dev/null", "/dev/full", "/dev/zero", "/proc/x", "/proc/self/mem", "/sys/x", "pipe", "loop", "dangling",
+    ".", "..", "/", "/dev/null", "/dev/full", "/dev/zero", "/proc/x", "/proc/self/mem", "/sys/x", "pipe",
+    "loop", "dangling",
     "missing/x/y", "", " ", "x" * 300, "a\nb", "\udcff", "~", "-", "s3://", "s3://bucket/x", "file", "file/x",
     "hf://x", "con\0", "folder",
 )  # fmt: skip
 WORDS = (
-    "+=x", "+", "~", "=", "+@=x", "heads@=mha", "a=", "=b", "~=x", "++x", "++x=1", "seed=nan", "seed=-1", "seed=range(1,nan)",
-    "seed=0,0", "heads=", "heads=null", "heads=[]", "heads={}", "heads=1", "heads=mha,", "heads=../mha", "heads=/x",
-    "model=null", "trainer=null", "data=null", "ladder=nan", "ladder={}", "ladder=1", "model.dim=0", "model.dim=nan", "model={}",
-    "hydra=x", "hydra.mode=x", "hydra.mode=RUN", "hydra/launcher=x", "paths=null", "sweep=null", "logger=null", "size=x",
-    "--", "-", "--x", "--help=x", "--config-dir", "--config-dir=pipe", "-cd=missing", "--cfg", "--cfg=x", "--info", "-m",
+    "+=x", "+", "~", "=", "+@=x", "heads@=mha", "a=", "=b", "~=x", "++x", "++x=1", "seed=nan", "seed=-1",
+    "seed=range(1,nan)",
+    "seed=0,0", "heads=", "heads=null", "heads=[]", "heads={}", "heads=1", "heads=mha,", "heads=../mha",
+    "heads=/x",
+    "model=null", "trainer=null", "data=null", "ladder=nan", "ladder={}", "ladder=1", "model.dim=0",
+    "model.dim=nan", "model={}",
+    "hydra=x", "hydra.mode=x", "hydra.mode=RUN", "hydra/launcher=x", "paths=null", "sweep=null",
+    "logger=null", "size=x",
+    "--", "-", "--x", "--help=x", "--config-dir", "--config-dir=pipe", "-cd=missing", "--cfg", "--cfg=x",
+    "--info", "-m",
     "'", '"', "\0", "\udcff", "a b", "${x}", "model.dim=${model.dim}", "model.dim=${oc.env:X}", "x" * 9000,
-    "experiment=mine", "+experiment=mine", "+experiment=nope", "+experiment=", "arms=[]", "arms=nan", "~heads", "~model",
-    "~trainer", "~data", "~optim", "~seed", "~paths", "~measure", "~sweep", "~logger", "~decode", "~size", "id=x", "id=../x",
-    "parent=x", "parent=../x", "convert={}", "measurement={}", "measurement=x", "trainer.max_steps=0", "optim.lr=nan",
-    "data.path=pipe", "data.path=/dev/zero", "data.path=.", "paths.runs=pipe", "paths.runs=/proc/x", "paths.cache=/proc/x",
-    "paths.runs=/dev/null", "paths.reports=/proc/x", "run=x", "run=../x", "run=", "text=", "text=x", "prompt=", "to=/proc/x",
-    "checkpoint=pipe", "checkpoint=.", "layer=99", "head=-1", "top=0", "days=nan", "threads=0", "rounds=0", "minutes=nan",
+    "experiment=mine", "+experiment=mine", "+experiment=nope", "+experiment=", "arms=[]", "arms=nan",
+    "~heads", "~model",
+    "~trainer", "~data", "~optim", "~seed", "~paths", "~measure", "~sweep", "~logger", "~decode", "~size",
+    "id=x", "id=../x",
+    "parent=x", "parent=../x", "convert={}", "measurement={}", "measurement=x", "trainer.max_steps=0",
+    "optim.lr=nan",
+    "data.path=pipe", "data.path=/dev/zero", "data.path=.", "paths.runs=pipe", "paths.runs=/proc/x",
+    "paths.cache=/proc/x",
+    "paths.runs=/dev/null", "paths.reports=/proc/x", "run=x", "run=../x", "run=", "text=", "text=x",
+    "prompt=", "to=/proc/x",
+    "checkpoint=pipe", "checkpoint=.", "layer=99", "head=-1", "top=0", "days=nan", "threads=0", "rounds=0",
+    "minutes=nan",
 )  # fmt: skip
 
 
@@ -72,7 +89,8 @@ def draw_attempt(seed: int, workplace: Path, folder: Path) -> Attempt:
     """Draw the attempt of a seed and write its files into `folder`, which is empty."""
     draw = random.Random(seed)
     kinds: dict[Callable[[random.Random, Path, Path], Attempt], int] = {
-        _judge_table: 16, _judge_noise: 5, _judge_log: 10, _judge_declaration: 7, _judge_runs: 8, _cost: 18, _checkpoint: 14,
+        _judge_table: 16, _judge_noise: 5, _judge_log: 10, _judge_declaration: 7, _judge_runs: 8,
+        _cost: 18, _checkpoint: 14,
         _run: 14, _report: 3, _experiment: 5, _option: 3, _corpus: 8, _random_words: 8,
     }  # fmt: skip
     return draw.choices([*kinds], [*kinds.values()])[0](draw, workplace, folder)
@@ -170,7 +188,8 @@ def _cost(draw: random.Random, workplace: Path, folder: Path) -> Attempt:
         words += ["--vs", f"{key}={draw.choice(('1', '0', 'mqa', '[]', 'nan', '1e300', '{', '9' * 5000))}"]
     if draw.random() < 0.3:
         words += draw.choice(
-            (["--length", "0"], ["--length", "9" * 30], ["--batch", "-1"], ["--device", "h100"], ["--kv-dtype", "int4"],
+            (["--length", "0"], ["--length", "9" * 30], ["--batch", "-1"], ["--device", "h100"],
+            ["--kv-dtype", "int4"],
              ["--json"], ["--page", _draw_path(draw, folder)], ["--device", "x"])
         )  # fmt: skip
     return Attempt("cost", words)
@@ -304,7 +323,8 @@ def _random_words(draw: random.Random, workplace: Path, folder: Path) -> Attempt
 def _list_paths(workplace: Path, folder: Path) -> list[str]:
     """List the overrides that keep a plan in the folder of its attempt."""
     return [
-        "data=text", f"data.path={workplace}/book.txt", f"paths.cache={workplace}/cache", f"paths.runs={folder}/runs",
+        "data=text", f"data.path={workplace}/book.txt", f"paths.cache={workplace}/cache",
+        f"paths.runs={folder}/runs",
         f"paths.reports={folder}/reports", "logger=none",
     ]  # fmt: skip
 

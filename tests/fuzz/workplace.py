@@ -41,15 +41,17 @@ overrides: [trainer.max_steps=20]
 ladder: null
 tune: null
 claims:
-  - {says: "GQA halves the cache", arm: gqa, metric: kv_bytes_per_token, compare: ratio, is: below, threshold: 0.51,
-     reason: "0.5 plus 0.01 rounding tolerance.", source: "Ainslie et al. 2023", source_says: "half the cache"}
+  - {says: "GQA halves the cache", arm: gqa, metric: kv_bytes_per_token, compare: ratio, is: below,
+     threshold: 0.51, reason: "0.5 plus 0.01 rounding tolerance.", source: "Ainslie et al. 2023",
+     source_says: "half the cache"}
   - {says: "GQA is non-inferior to MHA in validation loss", arm: gqa, is: below, threshold: 0.1,
      reason: "The margin.", source: "Ainslie et al. 2023", source_says: "quality close to MHA"}
 """
 LLAMA = {
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "hidden_act": "silu",
-    "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False, "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False,
+    "max_position_embeddings": 8192,
     "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                      "original_max_position_embeddings": 8192},
 }  # fmt: skip
@@ -71,7 +73,7 @@ HUB_CONFIGS: dict[str, dict[str, Any]] = {
 
 
 def make_workplace(root: Path) -> Path:
-    """Write one valid file of every kind that a verb reads: tables, log, declaration, runs, checkpoint, report, configs."""
+    """Write a valid file of every kind that a verb reads."""
     for folder in ("conf/experiment", "conf/heads", "hub_configs", "home", "events", "report", "other"):
         (root / folder).mkdir(parents=True)
     (root / "book.txt").write_text(WORDS)

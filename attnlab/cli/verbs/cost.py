@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from attnlab.cli.own_options import list_search_path
-from attnlab.errors import InvalidConfig
+from attnlab.errors import InvalidConfig, describe_read_error
 from attnlab.inference_cost.count_format import format_amount, format_byte_count
 from attnlab.inference_cost.devices import DEVICES
 from attnlab.inference_cost.hf_config import load_hf_cost
@@ -26,7 +26,7 @@ from attnlab.inference_cost.serving_cost import (
     compute_serving_cost,
     require_choice,
 )
-from attnlab.store.atomic_files import describe_special_file, read_user_text
+from attnlab.store.atomic_files import read_user_text
 
 MAX_COUNT = 2**40  # of --length and --batch: beyond any model, and exact in a float
 DEFAULT_LENGTH = 8192
@@ -70,7 +70,11 @@ def _require_writable_page(page: Path) -> None:
     if page.exists():
         from attnlab.report.pages.cost_page import TITLE
 
-        if describe_special_file(page) or TITLE not in read_user_text(page, errors="replace"):
+        try:
+            is_page = TITLE in read_user_text(page, errors="replace")
+        except OSError as error:
+            raise InvalidConfig(f"--page {page}: {describe_read_error(error)}: give another file") from error
+        if not is_page:
             raise InvalidConfig(f"--page {page} exists and is no page of costs: give another file")
 
 

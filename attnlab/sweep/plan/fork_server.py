@@ -5,8 +5,10 @@ can neither start the server ahead of its first child, with an environment and a
 return its process id. Waiting for the first child instead would block Ctrl-C for seconds of imports.
 """
 
+import errno
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -16,6 +18,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from attnlab.store import socket_names
+
+MIN_OPEN_FILES = 64
 
 
 class Process(Protocol):
@@ -87,6 +91,10 @@ class _WarmContext:
 
 def _start_server(threads: str) -> None:
     """Start the server unless it runs; its children inherit the environment that it was started with."""
+    if (
+        resource.getrlimit(resource.RLIMIT_NOFILE)[0] < MIN_OPEN_FILES
+    ):  # with fewer, the server may never answer
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     variables = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), threads)  # read when torch is loaded
     with _SERVER_LOCK:
         socket_names.shorten_socket_names()
