@@ -5,14 +5,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from attnlab.attention.contracts import Unsupported
+from attnlab.testing.checks.search import find_smallest_failure, use_one_thread
 from attnlab.testing.invariants import INVARIANTS, Invariant, Variant, unsupported_combinations
 from attnlab.testing.invariants.variant import DYNAMIC_CACHE, make_variants
 from attnlab.testing.invariants.variant_composition import compose_variants
 
-SHORT_LENGTH = 11  # longest trial, in tokens, of the upward search for the smallest failing case
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,10 +180,9 @@ def _is_applicable(invariant: Invariant, variant: Variant) -> bool:
 def _try_invariant(
     invariant: Invariant, variant: Variant
 ) -> tuple[Literal["passed", "failed", "unsupported"], str]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the tensors are tiny, and other processes may want the cores
     try:
-        invariant.check(variant)
+        with use_one_thread():
+            invariant.check(variant)
     except (Exception, SystemExit) as error:  # a part may call exit()
         unsupported_error = _find_unsupported_error(error)
         if unsupported_error is not None:
@@ -194,8 +191,6 @@ def _try_invariant(
         return "failed", message if isinstance(
             error, AssertionError
         ) and message else f"{type(error).__name__}: {message}"
-    finally:
-        torch.set_num_threads(threads)
     return "passed", ""
 
 
@@ -211,12 +206,13 @@ def _format_error_line(error: BaseException) -> str:
 
 
 def _find_smallest_failure(invariant: Invariant, variant: Variant) -> str | None:
-    """Search for the first failure, from one row of one token upwards."""
-    for length in [*range(1, min(variant.length, SHORT_LENGTH) + 1), variant.length]:
-        for batch in range(1, variant.batch + 1):
-            status, detail = _try_invariant(
-                invariant, dataclasses.replace(variant, length=length, batch=batch)
-            )
-            if status == "failed":
-                return f"at T={length}, B={batch}: {detail}"
-    return None
+    """Describe the first failure, from one row of one token upwards."""
+
+    def attempt(batch: int, length: int) -> str | None:
+        status, detail = _try_invariant(
+            invariant, dataclasses.replace(variant, length=length, batch=batch)
+        )
+        return detail if status == "failed" else None
+
+    smallest = find_smallest_failure(attempt, variant.batch, variant.length)
+    return None if smallest is None else f"at T={smallest[2]}, B={smallest[1]}: {smallest[0]}"

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from attnlab import testing
 from attnlab.cli.main import main
 from attnlab.errors import InvalidConfig
-from attnlab.testing.module_checks.checks import CHECKS
+from attnlab.testing.checks import CHECKS
 from attnlab.testing.module_checks.runner import get_check_name, parametrize_attention_checks
 from attnlab.testing.module_checks.subject import ADAPTERS, choose_adapter
 

@@ -32,7 +32,6 @@ EAGER_KERNEL = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention
 VOCABULARY = 23
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 INDEX_NAMES = {3: ("row", "token"), 4: ("row", "head", "token")}
-LARGE_INPUT = 30.0  # factor of an input whose entries are outliers
 MAX_LENGTH = 160  # longest trial in tokens, chosen to get past a window
 
 
@@ -279,13 +278,13 @@ def _find_shared_tensors(mixer: Mapping[str, Any]) -> tuple[set[str], set[str]]:
     return set(capabilities.reads_shared), set(capabilities.writes_shared)
 
 
-def randomize(module: ModuleT) -> ModuleT:
+def randomize(module: ModuleT, seed: int = 0) -> ModuleT:
     """Draw every parameter: matrices from N(0, 1 / fan in); others (gains, logits, biases) are shifted by
     N(0, 1/4).
     """
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            noise = torch.randn(parameter.shape, generator=make_named_generator(1, name))
+            noise = torch.randn(parameter.shape, generator=make_named_generator(1 + seed, name))
             if parameter.ndim < 2:
                 parameter.add_(noise / 2)
             else:

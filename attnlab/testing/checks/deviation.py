@@ -1,12 +1,20 @@
 """Largest relative difference between outputs, its place in the output, and the errors of a check."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 SMALLEST_SCALE = 1e-6  # smaller expected values count as this: rounding of a zero is no deviation
 AXES = {1: ("channel",), 2: ("token", "channel"), 3: ("row", "token", "channel")}
+
+
+class Measured(NamedTuple):
+    """The number that a passed check measured, and its description."""
+
+    value: float
+    detail: str
 
 
 class CheckSkipped(Exception):
@@ -60,8 +68,10 @@ class Deviation:
             raise CheckFailed(case, position, difference)
         self.largest = max(self.largest, difference)
 
-    def __str__(self) -> str:
-        return f"largest relative difference {self.largest:.1e} (tolerance {self.tolerance:.0e})"
+    def report(self) -> Measured:
+        """Return the largest difference with its description."""
+        text = f"largest relative difference {self.largest:.1e} (tolerance {self.tolerance:.0e})"
+        return Measured(self.largest, text)
 
 
 def _describe_position(difference: Tensor, first_token: int) -> str:

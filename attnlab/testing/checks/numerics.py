@@ -1,0 +1,286 @@
+"""Checks of precision, memory layout, reproducibility and state."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.attention.contracts import Unsupported
+from attnlab.testing.checks.deviation import CheckFailed, CheckSkipped, Deviation, Measured
+from attnlab.testing.checks.random_state import read_random_states, use_seed
+from attnlab.testing.checks.subject import Adapter, Subject
+
+FLOAT32_RATIO = 1000.0  # constants, as angles of RoPE, may be rounded to float32 in any precision
+DECODED_TOKENS = 40
+SHARP_INPUT = 3.0  # factor of inputs: among nearly equal weights, errors of positions have no effect
+
+
+@torch.no_grad()
+def check_dtypes(subject: Subject, batch: int, length: int) -> Measured:
+    """After `.to(dtype)`, outputs have that dtype, and those in float32, float16 and bfloat16, decoded too,
+    differ from float64 by rounding only.
+    """
+    compared, notes = [], []
+    exact_dtype = torch.float32 if subject.no_float64 else torch.float64
+    if subject.no_float64:
+        if not is_missing_kernel(subject.no_float64):
+            raise CheckFailed(f"float64: {subject.no_float64}")
+        notes.append("no float64 kernel")
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        name = str(dtype).removeprefix("torch.")
+        exact = subject.build(exact_dtype)
+        adapter = exact.copy(dtype)
+        x = SHARP_INPUT * subject.draw_input(adapter, batch, length, dtype=dtype)
+        try:
+            y = adapter.forward(x)
+        except Exception as error:
+            if not is_missing_kernel(f"{type(error).__name__}: {error}"):
+                raise CheckFailed(f"{name}: {describe_error(error)}") from error
+            notes.append(f"no {name} kernel")
+            continue
+        if y.dtype != dtype:
+            raise CheckFailed(f"input {name}, output {str(y.dtype).removeprefix('torch.')}")
+        if dtype == exact_dtype:
+            continue
+        copy_parameters(adapter, exact)
+        ratio = FLOAT32_RATIO if dtype == torch.float32 else subject.rounding_ratio
+        rounding = Rounding(exact, x.to(exact_dtype), torch.finfo(dtype).eps)
+        compared.append(rounding.compare(y, ratio, name))
+        notes.append(f"{name} {compared[-1]:.1f}")
+        if adapter.no_cache is None and adapter.is_causal:
+            total = min(length, adapter.max_cached or length)
+            try:
+                decoded = _decode_last(adapter, x[:, :total])
+            except Unsupported:
+                continue
+            if total < length:
+                rounding = Rounding(exact, x[:, :total].to(exact_dtype), torch.finfo(dtype).eps)
+            compared.append(rounding.compare(decoded, ratio, f"{name}, decoded"))
+    if not compared:
+        raise CheckSkipped(", ".join(notes))
+    return Measured(max(compared), f"errors relative to those of rounded weights: {', '.join(notes)}")
+
+
+def copy_parameters(source: Adapter, target: Adapter) -> None:
+    """Give the target the rounded parameters of the source; its buffers stay exact."""
+    if isinstance(source.module, nn.Module):
+        for parameter, rounded in zip(
+            target.module.parameters(), source.module.parameters(), strict=True
+        ):
+            parameter.copy_(rounded)
+
+
+def _decode_last(adapter: Adapter, x: Tensor) -> Tensor:
+    """Decode the last tokens one by one, after a prompt."""
+    length = x.shape[1]
+    steps = min(DECODED_TOKENS, length - 1)
+    y, state = adapter.step(x[:, : length - steps].contiguous(), adapter.start())
+    decoded = [y[:, :0]]
+    for t in range(length - steps, length):
+        y, state = adapter.step(x[:, t : t + 1].contiguous(), state)
+        decoded.append(y)
+    return torch.cat(decoded, 1)
+
+
+class Rounding:
+    """The change of exact outputs by one rounding of each weight and input, to which errors are compared.
+
+    An ill-conditioned module thus has a wide tolerance, and no second implementation is needed.
+    """
+
+    def __init__(self, exact: Adapter, x: Tensor, unit: float) -> None:
+        self.expected = exact.forward(x)
+        perturbed = exact.copy()
+        for number, parameter in enumerate(perturbed.get_parameters().values()):
+            parameter.copy_(_perturb(parameter, unit, number))
+        self.change = perturbed.forward(_perturb(x, unit, -1)) - self.expected
+
+    def compare(self, actual: Tensor, max_ratio: float, label: str) -> float:
+        """Compare the last outputs with the exact ones by thirds of the sequence; return the largest ratio.
+
+        Each third is compared with the effect of rounding on its own tokens, since tokens with large scores
+        amplify any error. The median ignores single ill-conditioned tokens, as the first of a difference.
+
+        Raises:
+            CheckFailed: an output is not finite, or an error is larger than `max_ratio` times that effect.
+        """
+        if not actual.isfinite().all():
+            raise CheckFailed(f"{label}: NaN or infinity")
+        first = self.expected.shape[1] - actual.shape[1]
+        errors = _compute_token_rms(actual.to(self.expected) - self.expected[:, first:])
+        changes = _compute_token_rms(self.change[:, first:])
+        ratios = [0.0]
+        for part in torch.arange(len(errors)).tensor_split(3):
+            if not len(part):
+                continue
+            error, change = errors[part].median().item(), changes[part].median().item()
+            if error > max_ratio * change:
+                raise CheckFailed(
+                    f"{label}: off by {error:.2g} from token {first + int(part[0])} on, "
+                    f"{error / max(change, 1e-300):.1f} times the change that rounding of weights and inputs "
+                    "causes: compute in float32 at least, and keep constants that `.to(dtype)` would round"
+                )
+            ratios.append(error / max(change, 1e-300))
+        return max(ratios)
+
+
+def _perturb(tensor: Tensor, unit: float, seed: int) -> Tensor:
+    noise = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(seed + 5), dtype=torch.float64)
+    return tensor * (1 + unit * (noise.to(tensor) - 0.5))
+
+
+def _compute_token_rms(y_BTM: Tensor) -> Tensor:
+    return y_BTM.square().mean((0, 2)).sqrt()
+
+
+@torch.no_grad()
+def check_strides(subject: Subject, batch: int, length: int) -> Measured:
+    """A non-contiguous input gives the outputs of its contiguous copy."""
+    adapter = subject.build()
+    x = subject.draw_input(adapter, batch, length)
+    expected = adapter.forward(x)
+    layouts = {
+        "x stored as [T, B, D]": x.transpose(0, 1).contiguous().transpose(0, 1),
+        "every second channel of a wider tensor": x.repeat_interleave(2, dim=-1)[..., ::2],
+        "the end of a longer sequence": torch.cat([x, x], 1)[:, length:],
+    }
+    deviation = Deviation(subject.tolerance)
+    for case, view in layouts.items():
+        try:
+            actual = adapter.forward(view)
+        except RuntimeError as error:
+            raise CheckFailed(f"{case}: {describe_error(error)}") from error
+        deviation.compare(actual, expected, case)
+    return deviation.report()
+
+
+@torch.no_grad()
+def check_determinism(subject: Subject, batch: int, length: int) -> Measured:
+    """In evaluation, equal seeds give equal weights and bitwise equal outputs, and so do weights that are
+    loaded into an instance of another seed.
+    """
+    adapter, again, other = subject.build(), subject.build(), subject.build(seed=1)
+    x = subject.draw_input(adapter, batch, length)
+    exact = Deviation(0.0)
+    with use_seed(1):
+        expected = adapter.forward(x)
+    if isinstance(adapter.module, nn.Module):
+        others = dict(again.module.named_parameters())
+        for name, parameter in adapter.module.named_parameters():
+            if not torch.equal(parameter, others[name]):
+                raise CheckFailed(f"parameter {name} differs between two instances of one seed")
+        other.module.load_state_dict(adapter.module.state_dict())
+        case = "weights loaded into an instance of another seed"
+        Deviation(subject.tolerance).compare(other.forward(x), expected, case)
+    for seed, instance, case in ((2, adapter, "another random state"), (1, again, "a second instance")):
+        with use_seed(seed):
+            exact.compare(instance.forward(x), expected, case)
+    return Measured(0.0, "bitwise equal outputs")
+
+
+@torch.no_grad()
+def check_random_state(subject: Subject, batch: int, length: int) -> Measured:
+    """Evaluation leaves the random states of torch, Python and NumPy as they are; neither construction nor
+    training resets them.
+    """
+    adapter = subject.build()
+    x = subject.draw_input(adapter, batch, length)
+    before = read_random_states()
+    adapter.forward(x)
+    for library, state in read_random_states().items():
+        if library in before and before[library] != state:
+            raise CheckFailed(f"a call in evaluation changes the random state of {library}")
+    training = adapter.copy(is_training=True)
+    calls = {"construction": subject.construct, "a call in training": lambda: training.forward(x)}
+    for case, call in calls.items():
+        states = []
+        for seed in (1, 2):
+            with use_seed(seed):
+                call()
+                states.append(read_random_states())
+        for library, state in states[0].items():
+            if state == states[1][library]:
+                raise CheckFailed(f"{case} resets the random state of {library}")
+    return Measured(0.0, "random states stay")
+
+
+@torch.no_grad()
+def check_state(subject: Subject, batch: int, length: int) -> Measured:
+    """A call leaves its input and the module as they are, and changes no output of later calls, of other
+    caches or of other instances.
+    """
+    adapter = subject.build()
+    x = subject.draw_input(adapter, batch, length)
+    other = subject.draw_input(adapter, batch + 1, length + 5, seed=1)
+    original = x.clone()
+    before = {name: tensor.clone() for name, tensor in adapter.list_state().items()}
+    exact = Deviation(0.0)
+    with torch.enable_grad():
+        expected = adapter.forward(x).detach()
+        _require_defaults()
+    expected = adapter.forward(x)
+    exact.compare(x, original, "the call changes its input")
+    exact.compare(adapter.forward(x), expected, "the same call again")
+    adapter.forward(other[:batch, :length].contiguous())
+    adapter.forward(other)
+    exact.compare(adapter.forward(x), expected, "the same call after one with another input")
+    fresh = subject.build()
+    fresh.forward(x[:1, :1])
+    exact.compare(fresh.forward(x), expected, "the same call after a shorter one")
+    if adapter.no_cache is None and adapter.is_causal:
+        _decode_in_turn(subject, adapter, x, other)
+        exact.compare(adapter.forward(x), expected, "the same call after decoding with a cache")
+    for name, tensor in adapter.list_state().items():
+        if name not in before:
+            raise CheckFailed(f"a call in evaluation adds {name}")
+        if not torch.equal(tensor, before[name]):
+            raise CheckFailed(f"a call in evaluation changes {name}")
+    if adapter.is_causal and not adapter.changes_with_length:
+        # a memo that instances share holds the other instance's tensors at this length
+        longer = torch.cat([x, other[:batch, : length + 1]], 1)
+        reachable = adapter.compute_reachability(longer.shape[1])
+        stays = ~reachable[:length, length:].any(-1)
+        subject.build(seed=1).forward(longer)
+        actual = subject.build().forward(longer)[:, :length]
+        case = "the beginning of a longer call, after one of another instance"
+        Deviation(subject.tolerance).compare(actual[:, stays], expected[:, stays], case, whole=expected)
+    return Measured(0.0, "bitwise equal outputs")
+
+
+def _require_defaults() -> None:
+    """Require gradients, and float32 for new tensors."""
+    if not torch.is_grad_enabled() or torch.get_default_dtype() != torch.float32:
+        raise CheckFailed("a call leaves gradients disabled or another default dtype")
+
+
+def _decode_in_turn(subject: Subject, adapter: Adapter, x: Tensor, other: Tensor) -> None:
+    """Decode two batches in turn, each with a cache of its own, and compare with decoding one alone."""
+    length = min(x.shape[1], adapter.max_cached or x.shape[1])
+    try:
+        alone = list(_decode(adapter, x[:, :length]))
+    except Unsupported:
+        return
+    deviation = Deviation(subject.tolerance)
+    in_turn = zip(_decode(adapter, x[:, :length]), _decode(adapter, other[:, :length]), strict=True)
+    for t, (y, _) in enumerate(in_turn):
+        deviation.compare(y, alone[t], "decoded in turn with another batch", t)
+
+
+def _decode(adapter: Adapter, x: Tensor) -> Iterator[Tensor]:
+    """Decode token by token."""
+    state = adapter.start()
+    for token in x.split(1, dim=1):
+        y, state = adapter.step(token.contiguous(), state)
+        yield y.clone()
+
+
+def is_missing_kernel(message: str) -> bool:
+    """Whether an error says that a dtype is not supported, in contrast to a mixture of dtypes."""
+    phrases = ("not implemented for", "support", "notimplemented", "could not create a primitive")
+    return any(phrase in message.lower() for phrase in phrases)
+
+
+def describe_error(error: BaseException) -> str:
+    """Describe an error in one line of at most 300 characters."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
