@@ -12,7 +12,6 @@ from attnlab.testing.invariants.variant import DYNAMIC_CACHE, make_variants
 from attnlab.testing.invariants.variant_composition import compose_variants
 
 
-
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     """Result of one invariant on one variant.
@@ -209,9 +208,7 @@ def _find_smallest_failure(invariant: Invariant, variant: Variant) -> str | None
     """Describe the first failure, from one row of one token upwards."""
 
     def attempt(batch: int, length: int) -> str | None:
-        status, detail = _try_invariant(
-            invariant, dataclasses.replace(variant, length=length, batch=batch)
-        )
+        status, detail = _try_invariant(invariant, dataclasses.replace(variant, length=length, batch=batch))
         return detail if status == "failed" else None
 
     smallest = find_smallest_failure(attempt, variant.batch, variant.length)

@@ -7,7 +7,11 @@ import torch
 from torch import Tensor
 
 SMALLEST_SCALE = 1e-6  # smaller expected values count as this: rounding of a zero is no deviation
-AXES = {1: ("channel",), 2: ("token", "channel"), 3: ("row", "token", "channel")}
+AXES = {
+    2: ("token", "channel"),
+    3: ("row", "token", "channel"),
+    4: ("row", "token", "head", "channel"),
+}
 
 
 class Measured(NamedTuple):

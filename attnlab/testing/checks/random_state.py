@@ -35,7 +35,9 @@ def read_random_states() -> dict[str, bytes]:
     """Read the random states by library."""
     states = {"torch": torch.get_rng_state().numpy().tobytes(), "Python": repr(random.getstate()).encode()}
     if numpy := _find_numpy_random():
-        states["NumPy"] = repr([part.tolist() if hasattr(part, "tolist") else part for part in numpy.get_state()]).encode()
+        states["NumPy"] = repr(
+            [part.tolist() if hasattr(part, "tolist") else part for part in numpy.get_state()]
+        ).encode()
     return states
 
 

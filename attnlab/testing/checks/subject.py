@@ -17,8 +17,8 @@ class Adapter(ABC):
     `layout` names the tensors that the module gets. `no_cache` and `no_padding` are the reasons why the
     module has no cache or takes no padding; None if it does. `pads_cache`: whether `step` takes padding too.
     `guesses_padding`: whether the form of the padding mask is a guess. `changes_with_length`: an output
-    is declared to depend on the number of later inputs. `has_other_losses`: parameters learn from other losses
-    than that of the output. `borders`: tokens at which it may work in blocks.
+    is declared to depend on the number of later inputs. `has_other_losses`: parameters learn from losses
+    other than that of the output. `borders`: tokens at which it may work in blocks.
     """
 
     layout: ClassVar[str] = "x [B, T, D]"

@@ -1,6 +1,6 @@
 """Checks of training: its outputs, gradients and parameters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -88,26 +88,29 @@ def check_gradients(subject: Subject, batch: int, length: int) -> Measured:
         raise CheckFailed("the output has no gradient")
     y.backward()
     directions = {
-        name: torch.randn(tensor.shape, generator=torch.Generator().manual_seed(number), dtype=torch.float64).to(tensor)
+        name: torch.randn(
+            tensor.shape, generator=torch.Generator().manual_seed(number), dtype=torch.float64
+        ).to(tensor)
         * (float(tensor.detach().square().mean().sqrt()) or 1.0)
         for number, (name, tensor) in enumerate(tensors.items())
     }
     groups = [[name] for name in tensors] if length <= SHORT_LENGTH else [[*tensors]]
     slopes = {}  # by backward
     for group in groups:
-        slopes[", ".join(group)] = group, sum(
-            (grad * directions[name]).sum().item()
-            for name in group
-            if (grad := tensors[name].grad) is not None
+        slopes[", ".join(group)] = (
+            group,
+            sum(
+                (grad * directions[name]).sum().item()
+                for name in group
+                if (grad := tensors[name].grad) is not None
+            ),
         )
     scale = max(abs(slope) for _, slope in slopes.values())
     deviation = Deviation(subject.gradient_tolerance)
     for names, (group, slope) in slopes.items():
         errors = {}
         for step in GRADIENT_STEPS:
-            measured = _measure_slope(
-                adapter, x, [(tensors[name], directions[name]) for name in group], step
-            )
+            measured = _measure_slope(adapter, x, [(tensors[name], directions[name]) for name in group], step)
             size = max(abs(slope), abs(measured), GRADIENT_FLOOR * scale, SMALLEST_SCALE)
             errors[abs(slope - measured) / size] = measured
             if min(errors) <= subject.gradient_tolerance:
@@ -121,9 +124,7 @@ def check_gradients(subject: Subject, batch: int, length: int) -> Measured:
 
 
 @torch.no_grad()
-def _measure_slope(
-    adapter: Adapter, x: Tensor, moved: list[tuple[Tensor, Tensor]], step: float
-) -> float:
+def _measure_slope(adapter: Adapter, x: Tensor, moved: list[tuple[Tensor, Tensor]], step: float) -> float:
     """Measure a derivative by central differences of order four; the tensors keep their values."""
     values = []
     originals = [tensor.clone() for tensor, _ in moved]
@@ -160,7 +161,11 @@ def check_parameters(subject: Subject, batch: int, length: int) -> Measured:
     y.backward()
     trained = adapter.get_parameters()
     for name, parameter in trained.items():
-        if parameter.numel() and not adapter.has_other_losses and (parameter.grad is None or not parameter.grad.any()):
+        if (
+            parameter.numel()
+            and not adapter.has_other_losses
+            and (parameter.grad is None or not parameter.grad.any())
+        ):
             raise CheckFailed(f"{name} gets no gradient from {length} tokens")
     return Measured(len(trained), f"{len(trained)} parameters get a gradient")
 

@@ -15,6 +15,7 @@ from attnlab.attention.epilogue import Sinks
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.masking import make_batch_head_indices
 from attnlab.attention.layer import Attention
+from attnlab.attention.masks.causal import causal
 from attnlab.attention.masks.data_masks import make_padding_mask
 from attnlab.testing.invariants.variant import MAX_LENGTH, Variant, assert_close
 
@@ -95,10 +96,11 @@ def _map_scores(inputs: AttentionInputs) -> Tensor:
 
 
 def _make_kernel_calls(variant: Variant) -> dict[str, AttentionInputs]:
-    """Capture kernel inputs for five kinds of call.
+    """Capture kernel inputs of several kinds of call.
 
     These are a full pass, the last queries alone (as in decoding), a batch with a fully masked row, scores in
-    the thousands, and a sequence longer than a tile.
+    the thousands, a sequence longer than a tile, its last query, and 4 and 8 query heads per KV head with
+    another scale.
     """
     layer = variant.make_layer()
     x = variant.make_input()
@@ -118,7 +120,25 @@ def _make_kernel_calls(variant: Variant) -> dict[str, AttentionInputs]:
         "fully masked row": masked_row,
         "scores": large_scores,
         "long sequence": long_call,
+        "last query of a long sequence": long_call._replace(
+            q=long_call.q[:, :, -1:], q_idx=long_call.q_idx[:, :, -1:], aligned=False
+        ),
+        "4 query heads per KV head": _group_heads(full, 2),
+        "8 query heads per KV head": _group_heads(full, 1),
     }
+
+
+def _group_heads(inputs: AttentionInputs, n_kv_heads: int) -> AttentionInputs:
+    """Replace q, k and v by random ones of 8 query heads, and whatever depends on the number of heads."""
+    shapes = [
+        (part.shape[0], heads, *part.shape[2:])
+        for part, heads in zip(inputs[:3], (8, n_kv_heads, n_kv_heads), strict=True)
+    ]
+    generator = torch.Generator().manual_seed(n_kv_heads)
+    q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    return AttentionInputs(
+        q, k, v, inputs.q_idx, inputs.kv_idx, 0.6 * inputs.scale, causal, aligned=inputs.aligned
+    )
 
 
 def check_kernel_matches_reference(variant: Variant) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from attnlab.model.build import instantiate_config
 from attnlab.model.transformer import Transformer
 from attnlab.testing.invariants.variant import VOCABULARY, Variant
 

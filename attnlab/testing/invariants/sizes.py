@@ -40,7 +40,11 @@ def check_long_sequences(variant: Variant) -> None:
     """
     subject = LayerSubject(variant)
     long_length = choose_long_length(variant.attention, variant.cache)
-    for check, rows, length in (*LONG_CHECKS, (check_causality, 1, long_length), (check_cache, 1, long_length)):
+    for check, rows, length in (
+        *LONG_CHECKS,
+        (check_causality, 1, long_length),
+        (check_cache, 1, long_length),
+    ):
         try:
             run_check(check, subject, rows, length)
         except Unsupported:
@@ -61,9 +65,15 @@ def check_more_and_wider_heads(variant: Variant) -> None:
         with suppress(Unsupported):
             run_check(property_check, subject, larger.batch, larger.length)
     checks: list[Callable[[Variant], None]] = [model_building.check_builds, model_building.check_trains]
-    checks += [kernels.check_kernel_matches_reference, kernels.check_weights_sum_to_one] if larger.is_attention else []
+    checks += (
+        [kernels.check_kernel_matches_reference, kernels.check_weights_sum_to_one]
+        if larger.is_attention
+        else []
+    )
     checks += [decoding.check_state_size] if larger.cache is not None else []
-    checks += [measurements.check_declared_costs_match_counts] if measurements.has_declared_costs(larger) else []
+    checks += (
+        [measurements.check_declared_costs_match_counts] if measurements.has_declared_costs(larger) else []
+    )
     for check in (*checks, _require_gradients_of_all_entries):
         with suppress(Unsupported):
             check(larger)

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Capabilities, Mask, declare_capabilities
+from attnlab.attention.contracts import Capabilities, Mask, Unsupported, declare_capabilities
 from attnlab.attention.layer import Attention
-from attnlab.attention.masks.data_masks import non_padding
+from attnlab.attention.masks.data_masks import make_padding_mask, non_padding
 from attnlab.model.build import instantiate_config
 from attnlab.testing.checks import Check
 from attnlab.testing.checks.deviation import CheckFailed, CheckSkipped
@@ -161,10 +161,14 @@ def run_check(check: Check, subject: Subject, batch: int, length: int) -> None:
     """Run a check; a failure of a layer names the head if its heads fail too."""
     try:
         check(subject, batch, length)
-    except CheckSkipped:
-        return
+    except CheckSkipped as reason:
+        raise Unsupported(str(reason)) from None
     except CheckFailed:
-        if isinstance(subject, LayerSubject) and subject.adapter is LayerAdapter and subject.variant.is_attention:
+        if (
+            isinstance(subject, LayerSubject)
+            and subject.adapter is LayerAdapter
+            and subject.variant.is_attention
+        ):
             try:
                 check(LayerSubject(subject.variant, HeadsAdapter), batch, length)
             except CheckFailed:
@@ -177,9 +181,10 @@ def run_check(check: Check, subject: Subject, batch: int, length: int) -> None:
 def _describe_padding(is_token_BT: Tensor) -> dict[str, Any]:
     """Positions below zero for padding on the left, a data mask for any other."""
     positions = torch.arange(is_token_BT.shape[1])[None]
-    is_left = is_token_BT[:, -1:].all() and bool((is_token_BT[:, 1:] >= is_token_BT[:, :-1]).all())
-    if is_left:
+    if (is_token_BT[:, 1:] >= is_token_BT[:, :-1]).all():
         return {"positions": positions - (~is_token_BT).sum(1, keepdim=True), "mask": non_padding}
+    if (is_token_BT[:, 1:] <= is_token_BT[:, :-1]).all():
+        return {"positions": positions, "mask": make_padding_mask(is_token_BT.sum(1))}
     return {"positions": positions, "mask": _make_token_mask(is_token_BT)}
 
 
