@@ -29,14 +29,14 @@ from attnlab.testing.invariants.variant_composition import (
 )
 
 SINGLE_VALUE_ONLY = {  # independent of combinations, or expensive (splits at every token)
-    "same_seed_same_bits",
+    "model_determinism",
     "parameters",
+    "dtypes",
     "trains",
     "cache",
     "measurements_succeed",
     "long_sequences",
     "dropout_preserves_mean",
-    "lower_precision",
     "more_and_wider_heads",
     "determinism",
     "model_random_state",
@@ -56,7 +56,6 @@ QUICK = {
 SLOW = {
     "cache",
     "long_sequences",
-    "lower_precision",
     "more_and_wider_heads",
 }
 # invariants that a kernel alone can break

@@ -36,9 +36,13 @@ class CheckFailed(AssertionError):
 
 @dataclass
 class Deviation:
-    """Largest difference over the comparisons of one check, relative to the largest expected value."""
+    """Largest difference over the comparisons of one check, relative to the largest expected value.
+
+    Smaller expected values than `smallest_scale` count as that.
+    """
 
     tolerance: float
+    smallest_scale: float = SMALLEST_SCALE
     largest: float = 0.0
 
     def compare(
@@ -60,7 +64,7 @@ class Deviation:
         position = _describe_position(ranked, first_token)
         if not bool(is_finite.all()):
             raise CheckFailed(f"{case}: NaN or infinity", position)
-        self.add(difference.max().item() / max(scale, SMALLEST_SCALE), case, position)
+        self.add(difference.max().item() / max(scale, self.smallest_scale), case, position)
 
     def add(self, difference: float, case: str, position: str = "") -> None:
         """Add a relative difference that was computed elsewhere.

@@ -9,6 +9,7 @@ from attnlab.attention.contracts import Unsupported
 from attnlab.testing.checks.deviation import CheckFailed, CheckSkipped, Deviation, Measured
 from attnlab.testing.checks.random_state import read_random_states, use_seed
 from attnlab.testing.checks.subject import Adapter, Subject
+from attnlab.testing.checks.visibility import LARGE_INPUT
 
 FLOAT32_RATIO = 1000.0  # constants, as angles of RoPE, may be rounded to float32 in any precision
 SMALLEST_CHANGE = 1e-300
@@ -19,48 +20,54 @@ SHARP_INPUT = 3.0  # factor of inputs: among nearly equal weights, errors of pos
 @torch.no_grad()
 def check_dtypes(subject: Subject, batch: int, length: int) -> Measured:
     """After `.to(dtype)`, outputs have that dtype, and those in float32, float16 and bfloat16, decoded too,
-    differ from float64 by rounding only.
+    and under autocast differ from float64 by rounding only.
     """
-    compared, notes = [], []
+    ratios, notes = [], []
     exact_dtype = torch.float32 if subject.no_float64 else torch.float64
     if subject.no_float64:
         if not is_missing_kernel(subject.no_float64):
             raise CheckFailed(f"float64: {subject.no_float64}")
         notes.append("no float64 kernel")
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        name = str(dtype).removeprefix("torch.")
+    for dtype, is_autocast in (
+        (torch.float32, False),
+        (torch.float16, False),
+        (torch.bfloat16, False),
+        (torch.bfloat16, True),
+    ):
+        name = ("autocast to " if is_autocast else "") + str(dtype).removeprefix("torch.")
+        weights_dtype = torch.float32 if is_autocast else dtype
         exact = subject.build(exact_dtype)
-        adapter = exact.copy(dtype)
-        x = SHARP_INPUT * subject.draw_input(adapter, batch, length, dtype=dtype)
+        adapter = exact.copy(weights_dtype)
+        x = subject.draw_input(adapter, batch, length, dtype=weights_dtype)
+        x *= LARGE_INPUT if dtype == torch.float32 else SHARP_INPUT
         try:
-            y = adapter.forward(x)
+            with torch.autocast(x.device.type, dtype, enabled=is_autocast):
+                y = adapter.forward(x)
         except Exception as error:
             if not is_missing_kernel(f"{type(error).__name__}: {error}"):
                 raise CheckFailed(f"{name}: {describe_error(error)}") from error
             notes.append(f"no {name} kernel")
             continue
-        if y.dtype != dtype:
+        if y.dtype != dtype and not is_autocast:
             raise CheckFailed(f"input {name}, output {str(y.dtype).removeprefix('torch.')}")
         if dtype == exact_dtype:
             continue
         copy_parameters(adapter, exact)
         ratio = FLOAT32_RATIO if dtype == torch.float32 else subject.rounding_ratio
         rounding = Rounding(exact, x.to(exact_dtype), torch.finfo(dtype).eps)
-        compared.append(rounding.compare(y, ratio, name))
-        notes.append(f"{name} {compared[-1]:.1f}")
-        if adapter.no_cache is None and adapter.is_causal:
-            total = min(length, adapter.max_cached or length)
+        ratios.append(rounding.compare(y, ratio, name))
+        notes.append(f"{name} {ratios[-1]:.1f}")
+        if adapter.no_cache is None and adapter.is_causal and not is_autocast:
+            x = x[:, : adapter.max_cached]
             try:
-                decoded, expected = (
-                    _decode_last(each, x[:, :total].to(each_dtype))
-                    for each, each_dtype in ((adapter, dtype), (exact, exact_dtype))
-                )
+                decoded = _decode_last(adapter, x)
+                expected = _decode_last(exact, x.to(exact_dtype))
             except Unsupported:
                 continue
-            compared.append(rounding.compare(decoded, ratio, f"{name}, decoded", expected))
-    if not compared:
+            ratios.append(rounding.compare(decoded, ratio, f"{name}, decoded", expected))
+    if not ratios:
         raise CheckSkipped(", ".join(notes))
-    return Measured(max(compared), f"errors relative to those of rounded weights: {', '.join(notes)}")
+    return Measured(max(ratios), f"errors relative to those of rounded weights: {', '.join(notes)}")
 
 
 def copy_parameters(source: Adapter, target: Adapter) -> None:
@@ -156,7 +163,7 @@ def check_strides(subject: Subject, batch: int, length: int) -> Measured:
 @torch.no_grad()
 def check_determinism(subject: Subject, batch: int, length: int) -> Measured:
     """In evaluation, equal seeds give equal weights and bitwise equal outputs, and so do weights that are
-    loaded into an instance of another seed.
+    loaded into an instance of another seed, which has others.
     """
     adapter, again, other = subject.build(), subject.build(), subject.build(seed=1)
     x = subject.draw_input(adapter, batch, length)
@@ -168,6 +175,8 @@ def check_determinism(subject: Subject, batch: int, length: int) -> Measured:
         for name, parameter in adapter.module.named_parameters():
             if not torch.equal(parameter, others[name]):
                 raise CheckFailed(f"parameter {name} differs between two instances of one seed")
+        if others and all(map(torch.equal, others.values(), other.module.parameters())):
+            raise CheckFailed("another seed gives the same weights")
         other.module.load_state_dict(adapter.module.state_dict())
         case = "weights loaded into an instance of another seed"
         Deviation(subject.tolerance).compare(other.forward(x), expected, case)

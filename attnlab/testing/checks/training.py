@@ -43,24 +43,31 @@ def check_training_mode(subject: Subject, batch: int, length: int) -> Measured:
 
 
 def _measure_dropout(adapter: Adapter, x: Tensor, expected: Tensor) -> str:
-    """Measure the mean of random outputs in training, relative to those of evaluation.
-
-    Raises:
-        CheckFailed: it is not one.
-    """
+    """Describe the mean of random outputs in training."""
     training = adapter.copy(is_training=True)
     with use_seed(1):
-        outputs = torch.stack([training.forward(x) for _ in range(DROPOUT_PASSES)]).double()
-    ratios = (outputs * expected).flatten(1).sum(1) / expected.double().square().sum()
-    ratio = ratios.mean().item()
-    error = (ratios.std() / DROPOUT_PASSES**0.5).item()
-    tolerance = max(DROPOUT_TOLERANCE, _find_probability(adapter.module) / 2, 5 * error)
-    if not abs(ratio - 1) <= tolerance:
-        raise CheckFailed(
-            f"outputs in training are random, and on average {ratio:.3f} of those in evaluation: divide by "
-            "the probability to keep"
-        )
+        outputs = torch.stack([training.forward(x) for _ in range(DROPOUT_PASSES)])
+    ratio = measure_mean_output(
+        outputs, expected, max(DROPOUT_TOLERANCE, _find_probability(adapter.module) / 2)
+    )
     return f"with dropout {ratio:.3f} of the outputs of evaluation on average"
+
+
+def measure_mean_output(outputs: Tensor, expected: Tensor, tolerance: float) -> float:
+    """Measure the mean of random outputs, relative to the expected ones.
+
+    Raises:
+        CheckFailed: it differs from one by more than the tolerance.
+    """
+    ratios = (outputs * expected).double().flatten(1).sum(1) / expected.double().square().sum()
+    ratio = ratios.mean().item()
+    error = (ratios.std() / len(outputs) ** 0.5).item()
+    if not abs(ratio - 1) <= max(tolerance, 5 * error):
+        raise CheckFailed(
+            f"outputs with dropout are on average {ratio:.3f} of those without: divide by the probability to "
+            "keep"
+        )
+    return ratio
 
 
 def _find_probability(module: nn.Module) -> float:

@@ -16,12 +16,11 @@ from attnlab.testing.invariants import (
     masks_and_scores,
     measurements,
     model_building,
-    precision,
     sizes,
     token_visibility,
     width_scaling,
 )
-from attnlab.testing.invariants.subjects import ModelSubject, apply_check
+from attnlab.testing.invariants.subjects import InitializedSubject, ModelSubject, apply_check
 from attnlab.testing.invariants.variant import Variant
 
 Applies = Callable[[Variant], bool]
@@ -95,8 +94,8 @@ INVARIANTS = (
     Invariant(attention_parts.check_gate, attention_parts.has_gate),
     Invariant(attention_parts.check_absorbed_heads, attention_parts.has_absorbing_heads),
     Invariant(decoding.check_state_size, _has_cache),
-    Invariant(model_building.check_same_seed_same_bits, _applies_always),
     Invariant(apply_check(checks.check_determinism, 15), _applies_always),
+    Invariant(apply_check(checks.check_determinism, 15, InitializedSubject, "model_"), _applies_always),
     Invariant(apply_check(checks.check_parameters, 16), _applies_always),
     Invariant(apply_check(checks.check_right_padding, 17), _is_length_independent),
     Invariant(apply_check(checks.check_left_padding, 17), _is_length_independent),
@@ -115,7 +114,6 @@ INVARIANTS = (
         uses_trial_size=False,
     ),
     Invariant(apply_check(checks.check_dtypes, 26), _applies_always),
-    Invariant(precision.check_lower_precision, _applies_always, uses_trial_size=False),
     Invariant(apply_check(checks.check_strides, 27), _applies_always),
     Invariant(apply_check(checks.check_state, 27), _applies_always),
     Invariant(apply_check(checks.check_random_state, 27), _applies_always),

@@ -12,6 +12,7 @@ from attnlab.testing.checks import (
     check_batch,
     check_cache,
     check_causality,
+    check_dtypes,
     check_gradients,
     check_left_padding,
     check_training_mode,
@@ -28,7 +29,9 @@ LONG_CHECKS: Sequence[tuple[Check, int, int]] = (  # check, rows and tokens: mul
     (check_gradients, 1, 129),
     (check_training_mode, 1, 129),
     (check_left_padding, 2, 131),
+    (check_left_padding, 1, 11),
     (check_batch, 34, 11),
+    (check_dtypes, 1, 320),  # integers above 256 are inexact in bfloat16
 )
 LARGER_CHECKS: Sequence[Check] = (check_causality, check_gradients, check_batch, check_cache)
 

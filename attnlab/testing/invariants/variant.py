@@ -25,13 +25,13 @@ from attnlab.attention.masks.conjunction import combine_masks, compute_visibilit
 from attnlab.model.build import instantiate_config, list_mixer_configs
 from attnlab.model.initialization import make_named_generator
 from attnlab.model.transformer import Mlp, Transformer
+from attnlab.testing.checks.deviation import Deviation
 from attnlab.testing.invariants.layer_chain import LayerChain
 
 DYNAMIC_CACHE = {"_target_": "hydra.utils.get_class", "path": "attnlab.attention.cache.DynamicCache"}
 EAGER_KERNEL = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.eager.eager"}
 VOCABULARY = 23
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
-INDEX_NAMES = {3: ("row", "token"), 4: ("row", "head", "token")}
 MAX_LENGTH = 160  # longest trial in tokens, chosen to get past a window
 
 
@@ -294,30 +294,7 @@ def randomize(module: ModuleT, seed: int = 0) -> ModuleT:
 
 def assert_close(actual: Tensor, expected: Tensor, label: str, tolerance: float = 1e-12) -> None:
     """Assert equality up to float64 rounding, or to a tolerance relative to the largest value."""
-    assert actual.shape == expected.shape, (
-        f"{label}: shapes {tuple(actual.shape)} and {tuple(expected.shape)}"
-    )
-    assert actual.isfinite().all(), f"{label}: not finite"
-    assert expected.isfinite().all(), f"{label}: the reference is not finite"
-    if not actual.numel():
-        return
-    difference = (actual - expected).abs()
-    bound = tolerance * max(1.0, expected.abs().max().item())
-    assert difference.max() <= bound, (
-        f"{label}: off by {difference.max().item():.2g} at {locate_maximum(difference)}"
-    )
-
-
-def locate_maximum(difference: Tensor) -> str:
-    """Describe the index of the largest difference, [B, T, M] or by head [B, H, T, V]."""
-    index = dict(
-        zip(
-            INDEX_NAMES.get(difference.ndim, ()),
-            torch.unravel_index(difference.argmax(), difference.shape),
-            strict=False,
-        )
-    )
-    return ", ".join(f"{name} {int(value)}" for name, value in index.items()) or "one place"
+    Deviation(tolerance, smallest_scale=1.0).compare(actual, expected, label)
 
 
 def assert_different(actual: Tensor, other: Tensor, label: str) -> None:
