@@ -123,23 +123,15 @@ def evaluate_variant(variant: Variant, invariant_names: Collection[str] | None =
 
     The first invariant (the layer builds) always runs. If it does not pass, its outcome is the only one.
     """
-    first, *others = INVARIANTS
-    build_outcome = evaluate_invariant(first, variant)
-    outcomes = (
-        [build_outcome]
-        if invariant_names is None or first.name in invariant_names or build_outcome.status != "passed"
-        else []
-    )
-    if build_outcome.status == "passed":
-        selected = (
-            invariant for invariant in others if invariant_names is None or invariant.name in invariant_names
-        )
-        outcomes += [
-            evaluate_invariant(invariant, variant)
-            for invariant in selected
-            if _is_applicable(invariant, variant)
-        ]
-    return outcomes
+    build_outcome = evaluate_invariant(INVARIANTS[0], variant)
+    if build_outcome.status != "passed":
+        return [build_outcome]
+    return [
+        build_outcome if invariant is INVARIANTS[0] else evaluate_invariant(invariant, variant)
+        for invariant in INVARIANTS
+        if (invariant_names is None or invariant.name in invariant_names)
+        and _is_applicable(invariant, variant)
+    ]
 
 
 def cases(*variants: Variant, unsupported: Mapping[str, str] | None = None) -> Callable:

@@ -22,8 +22,6 @@ from attnlab.testing.checks.visibility import check_causality, check_context
 
 Check = Callable[[Subject, int, int], Measured]  # of subject, batch and length
 
-TRIAL_SIZES = (3, 23), (1, 23)
-LONG_SIZES = (1, 64), (2, 129)
 # Rows and tokens of the inputs: multiples of tiles, one token more, more rows than a group.
 SIZES: dict[Check, tuple[tuple[int, int], ...]] = {
     check_causality: ((3, 2), (3, 7), (3, 23), (2, 64), (1, 65), (1, 128), (1, 129), (1, 257), (1, 300)),

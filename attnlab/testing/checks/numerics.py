@@ -1,7 +1,5 @@
 """Checks of precision, memory layout, reproducibility and state."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor, nn
 
@@ -52,41 +50,27 @@ def check_dtypes(subject: Subject, batch: int, length: int) -> Measured:
             raise CheckFailed(f"input {name}, output {str(y.dtype).removeprefix('torch.')}")
         if dtype == exact_dtype:
             continue
-        copy_parameters(adapter, exact)
+        if isinstance(exact.module, nn.Module):  # its buffers stay exact
+            for parameter, rounded in zip(
+                exact.module.parameters(), adapter.module.parameters(), strict=True
+            ):
+                parameter.copy_(rounded)
         ratio = FLOAT32_RATIO if dtype == torch.float32 else subject.rounding_ratio
         rounding = Rounding(exact, x.to(exact_dtype), torch.finfo(dtype).eps)
         ratios.append(rounding.compare(y, ratio, name))
         notes.append(f"{name} {ratios[-1]:.1f}")
         if adapter.no_cache is None and adapter.is_causal and not is_autocast:
             x = x[:, : adapter.max_cached]
+            steps = min(DECODED_TOKENS, x.shape[1] - 1)
+            sizes = (x.shape[1] - steps, *[1] * steps)
             try:
-                decoded = _decode_last(adapter, x)
-                expected = _decode_last(exact, x.to(exact_dtype))
+                decoded, expected = adapter.decode(x, sizes), exact.decode(x.to(exact_dtype), sizes)
             except Unsupported:
                 continue
             ratios.append(rounding.compare(decoded, ratio, f"{name}, decoded", expected))
     if not ratios:
         raise CheckSkipped(", ".join(notes))
     return Measured(max(ratios), f"errors relative to those of rounded weights: {', '.join(notes)}")
-
-
-def copy_parameters(source: Adapter, target: Adapter) -> None:
-    """Give the target the rounded parameters of the source; its buffers stay exact."""
-    if isinstance(source.module, nn.Module):
-        for parameter, rounded in zip(target.module.parameters(), source.module.parameters(), strict=True):
-            parameter.copy_(rounded)
-
-
-def _decode_last(adapter: Adapter, x: Tensor) -> Tensor:
-    """Compute outputs with a cache: a prompt, and the last tokens one by one."""
-    length = x.shape[1]
-    steps = min(DECODED_TOKENS, length - 1)
-    y, state = adapter.step(x[:, : length - steps].contiguous(), adapter.start())
-    decoded = [y]
-    for t in range(length - steps, length):
-        y, state = adapter.step(x[:, t : t + 1].contiguous(), state)
-        decoded.append(y)
-    return torch.cat(decoded, 1)
 
 
 class Rounding:
@@ -273,21 +257,17 @@ def _decode_in_turn(subject: Subject, adapter: Adapter, x: Tensor, other: Tensor
     """Decode two batches in turn, each with a cache of its own, and compare with decoding one alone."""
     length = min(x.shape[1], adapter.max_cached or x.shape[1])
     try:
-        alone = list(_decode(adapter, x[:, :length]))
+        alone = adapter.decode(x, [1] * length)
     except Unsupported:
         return
-    deviation = Deviation(subject.tolerance)
-    in_turn = zip(_decode(adapter, x[:, :length]), _decode(adapter, other[:, :length]), strict=True)
-    for t, (y, _) in enumerate(in_turn):
-        deviation.compare(y, alone[t], "decoded in turn with another batch", t)
-
-
-def _decode(adapter: Adapter, x: Tensor) -> Iterator[Tensor]:
-    """Decode token by token."""
-    state = adapter.start()
-    for token in x.split(1, dim=1):
-        y, state = adapter.step(token.contiguous(), state)
-        yield y.clone()
+    states = [adapter.start(), adapter.start()]
+    for t in range(length):
+        outputs = []
+        for n, tokens in enumerate((x, other)):
+            y, states[n] = adapter.step(tokens[:, t : t + 1].contiguous(), states[n])
+            outputs.append(y)
+        case = "decoded in turn with another batch"
+        Deviation(subject.tolerance).compare(outputs[0], alone[:, t : t + 1], case, t)
 
 
 def is_missing_kernel(message: str) -> bool:

@@ -1,6 +1,7 @@
 """Checks of caches, padding and batches: the outputs of a sequence do not depend on how it is given."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import accumulate, cycle, pairwise, takewhile
 
 import torch
@@ -33,20 +34,16 @@ def check_cache(subject: Subject, batch: int, length: int) -> Measured:
     refusal = None
     is_refused = True
     for sizes in iter_splits(length):
-        state, first = adapter.start(), 0
         try:
-            for size in sizes:
-                y, state = adapter.step(x[:, first : first + size].contiguous(), state)
-                expected = full[:, first : first + size]
-                deviation.compare(y, expected, f"chunks {'+'.join(map(str, sizes))}", first, whole=full)
-                first += size
-            is_refused = False
+            decoded = adapter.decode(x, sizes)
         except Unsupported as error:
             if not adapter.may_refuse(sizes):
-                raise CheckFailed(
-                    f"rejects the chunks {sizes}, although its mask allows them: {error}"
-                ) from None
+                message = f"rejects the chunks {sizes}, although its mask allows them: {error}"
+                raise CheckFailed(message) from None
             refusal = error
+            continue
+        is_refused = False
+        deviation.compare(decoded, full, f"chunks {'+'.join(map(str, sizes))}")
     if is_refused and refusal is not None:
         raise refusal
     return deviation.report()
@@ -88,15 +85,9 @@ def check_left_padding(subject: Subject, batch: int, length: int) -> Measured:
         ):
             return
         prompt = max(map(count_pads, range(batch))) + 1  # tokens, so that every row has one
-        try:
-            y, state = adapter.step(x[:, :prompt].contiguous(), adapter.start(), is_token[:, :prompt])
-            decoded = [y]
-            for t in range(prompt, length):
-                y, state = adapter.step(x[:, t : t + 1].contiguous(), state, is_token[:, : t + 1])
-                decoded.append(y)
-        except Unsupported:  # its mask, or this cache
-            return
-        yield ", decoded with a cache", torch.cat(decoded, dim=1)
+        with suppress(Unsupported):  # its mask, or this cache
+            decoded = adapter.decode(x, (prompt, *[1] * (length - prompt)), is_token)
+            yield ", decoded with a cache", decoded
 
     return _compare_padded_rows(subject, batch, length, lambda row: slice(count_pads(row), length), decode)
 

@@ -2,7 +2,7 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
@@ -56,6 +56,16 @@ class Adapter(ABC):
         `is_token_BS` is False at padding, among the S tokens so far and the next ones; only for `pads_cache`.
         """
         raise NotImplementedError
+
+    def decode(self, x_BTD: Tensor, sizes: Iterable[int], is_token_BT: Tensor | None = None) -> Tensor:
+        """Compute y [B, T, E] with a new cache, in chunks of these sizes."""
+        state, first, outputs = self.start(), 0, []
+        for size in sizes:
+            chunk = x_BTD[:, first : first + size].contiguous()
+            first += size
+            y, state = self.step(chunk, state, None if is_token_BT is None else is_token_BT[:, :first])
+            outputs.append(y.clone())
+        return torch.cat(outputs, dim=1)
 
     def compute_reachability(self, length: int) -> Tensor:
         """Return [T, T]: whether an output may depend on an input."""

@@ -101,31 +101,27 @@ def check_gradients(subject: Subject, batch: int, length: int) -> Measured:
         * (float(tensor.detach().square().mean().sqrt()) or 1.0)
         for number, (name, tensor) in enumerate(tensors.items())
     }
-    groups = [[name] for name in tensors] if length <= SHORT_LENGTH else [[*tensors]]
-    slopes = {}  # by backward
-    for group in groups:
-        slopes[", ".join(group)] = (
-            group,
-            sum(
-                (grad * directions[name]).sum().item()
-                for name in group
-                if (grad := tensors[name].grad) is not None
-            ),
+    groups = {name: [name] for name in tensors} if length <= SHORT_LENGTH else {"all tensors": [*tensors]}
+    slopes = {  # by backward
+        label: sum(
+            (grad * directions[name]).sum().item()
+            for name in group
+            if (grad := tensors[name].grad) is not None
         )
-    scale = max(abs(slope) for _, slope in slopes.values())
+        for label, group in groups.items()
+    }
+    floor = max(GRADIENT_FLOOR * max(map(abs, slopes.values())), SMALLEST_SCALE)
     deviation = Deviation(subject.gradient_tolerance)
-    for names, (group, slope) in slopes.items():
-        errors = {}
+    for label, group in groups.items():
+        slope, errors = slopes[label], {}
         for step in GRADIENT_STEPS:
             measured = _measure_slope(adapter, x, [(tensors[name], directions[name]) for name in group], step)
-            size = max(abs(slope), abs(measured), GRADIENT_FLOOR * scale, SMALLEST_SCALE)
-            errors[abs(slope - measured) / size] = measured
+            errors[abs(slope - measured) / max(abs(slope), abs(measured), floor)] = measured
             if min(errors) <= subject.gradient_tolerance:
                 break
         deviation.add(
             min(errors),
-            f"gradient of {names if len(group) == 1 else 'all tensors'}: {slope:.6g} by backward, "
-            f"{errors[min(errors)]:.6g} by finite differences",
+            f"gradient of {label}: {slope:.6g} by backward, {errors[min(errors)]:.6g} by finite differences",
         )
     return deviation.report()
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from attnlab.attention.contracts import Capabilities
 from attnlab.testing import checks
+from attnlab.testing.checks import Check
 from attnlab.testing.invariants import (
     attention_parts,
     decoding,
@@ -20,7 +21,7 @@ from attnlab.testing.invariants import (
     token_visibility,
     width_scaling,
 )
-from attnlab.testing.invariants.subjects import InitializedSubject, ModelSubject, apply_check
+from attnlab.testing.invariants.subjects import InitializedSubject, LayerSubject, ModelSubject, run_check
 from attnlab.testing.invariants.variant import Variant
 
 Applies = Callable[[Variant], bool]
@@ -63,6 +64,23 @@ def _is_length_independent(variant: Variant) -> bool:
     return not Capabilities.from_part(variant.prototype).changes_with_length
 
 
+def _share(
+    check: Check,
+    number: int,
+    applies: Applies = _applies_always,
+    subject: Callable[[Variant], LayerSubject] = LayerSubject,
+) -> Invariant:
+    """Make an invariant of this number in DESIGN of a check of any attention module."""
+
+    def check_variant(variant: Variant) -> None:
+        run_check(check, subject(variant), variant.batch, variant.length)
+
+    prefix = "check_" if subject is LayerSubject else "check_model_"
+    check_variant.__name__ = check.__name__.replace("check_", prefix)
+    check_variant.__doc__ = f"{number}. {check.__doc__}"
+    return Invariant(check_variant, applies)
+
+
 INVARIANTS = (
     Invariant(model_building.check_builds, _applies_always),
     Invariant(masks_and_scores.check_future_visibility_is_declared, _is_attention, uses_trial_size=False),
@@ -71,14 +89,14 @@ INVARIANTS = (
     ),
     Invariant(kernels.check_kernel_matches_reference, _is_attention),
     Invariant(kernels.check_kernel_returns_requested_outputs, _is_attention),
-    Invariant(apply_check(checks.check_cache, 2), _has_cache),
-    Invariant(apply_check(checks.check_cache, 2, ModelSubject, "model_"), _has_cache),
-    Invariant(apply_check(checks.check_left_padding, 2, ModelSubject, "model_"), _has_cache),
+    _share(checks.check_cache, 2, _has_cache),
+    _share(checks.check_cache, 2, _has_cache, ModelSubject),
+    _share(checks.check_left_padding, 2, _has_cache, ModelSubject),
     Invariant(decoding.check_cache_reorder, _has_cache),
     Invariant(decoding.check_cache_capacity, decoding.has_bounded_cache, uses_trial_size=False),
-    Invariant(apply_check(checks.check_causality, 3), _applies_always),
-    Invariant(apply_check(checks.check_context, 3), _applies_always),
-    Invariant(apply_check(checks.check_causality, 3, ModelSubject, "model_"), _applies_always),
+    _share(checks.check_causality, 3),
+    _share(checks.check_context, 3),
+    _share(checks.check_causality, 3, subject=ModelSubject),
     Invariant(masks_and_scores.check_bias_is_additive, masks_and_scores.has_bias, uses_trial_size=False),
     Invariant(masks_and_scores.check_shift_invariance, masks_and_scores.is_relative),
     Invariant(kernels.check_weights_sum_to_one, _is_attention),
@@ -94,30 +112,30 @@ INVARIANTS = (
     Invariant(attention_parts.check_gate, attention_parts.has_gate),
     Invariant(attention_parts.check_absorbed_heads, attention_parts.has_absorbing_heads),
     Invariant(decoding.check_state_size, _has_cache),
-    Invariant(apply_check(checks.check_determinism, 15), _applies_always),
-    Invariant(apply_check(checks.check_determinism, 15, InitializedSubject, "model_"), _applies_always),
-    Invariant(apply_check(checks.check_parameters, 16), _applies_always),
-    Invariant(apply_check(checks.check_right_padding, 17), _is_length_independent),
-    Invariant(apply_check(checks.check_left_padding, 17), _is_length_independent),
+    _share(checks.check_determinism, 15),
+    _share(checks.check_determinism, 15, subject=InitializedSubject),
+    _share(checks.check_parameters, 16),
+    _share(checks.check_right_padding, 17, _is_length_independent),
+    _share(checks.check_left_padding, 17, _is_length_independent),
     Invariant(token_visibility.check_packed_documents, _is_length_independent),
     Invariant(model_building.check_trains, _applies_always),
-    Invariant(apply_check(checks.check_training_mode, 21), _applies_always),
-    Invariant(apply_check(checks.check_batch, 21), _applies_always),
+    _share(checks.check_training_mode, 21),
+    _share(checks.check_batch, 21),
     Invariant(measurements.check_measurements_succeed, _applies_always),
     Invariant(
         measurements.check_declared_costs_match_counts, measurements.has_declared_costs, uses_trial_size=False
     ),
-    Invariant(apply_check(checks.check_gradients, 24), _applies_always),
+    _share(checks.check_gradients, 24),
     Invariant(
         width_scaling.check_activations_are_width_invariant,
         width_scaling.has_parametrization,
         uses_trial_size=False,
     ),
-    Invariant(apply_check(checks.check_dtypes, 26), _applies_always),
-    Invariant(apply_check(checks.check_strides, 27), _applies_always),
-    Invariant(apply_check(checks.check_state, 27), _applies_always),
-    Invariant(apply_check(checks.check_random_state, 27), _applies_always),
-    Invariant(apply_check(checks.check_random_state, 27, ModelSubject, "model_"), _applies_always),
+    _share(checks.check_dtypes, 26),
+    _share(checks.check_strides, 27),
+    _share(checks.check_state, 27),
+    _share(checks.check_random_state, 27),
+    _share(checks.check_random_state, 27, subject=ModelSubject),
     Invariant(sizes.check_long_sequences, _applies_always, uses_trial_size=False),
     Invariant(sizes.check_more_and_wider_heads, sizes.has_larger_sizes, uses_trial_size=False),
 )

@@ -45,6 +45,7 @@ def check_trains(variant: Variant) -> None:
 def _require_training_reaches_parameters(variant: Variant) -> None:
     # in the first layer, a mixture of earlier outputs has only one
     model = variant.make_model(n_layers=2 if variant.residual else 1, seed=0).float().train()
+    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
     reached = set()
     tokens = variant.make_tokens()
     for _ in range(2):
@@ -56,20 +57,14 @@ def _require_training_reaches_parameters(variant: Variant) -> None:
         assert loss.isfinite(), "the loss is not finite"
         model.zero_grad()
         loss.backward()
-        for name, parameter in model.named_parameters():
-            if not parameter.requires_grad:
-                continue
+        for name, parameter in trained.items():
             assert parameter.grad is not None, f"{name} gets no gradient"
             assert parameter.grad.isfinite().all(), f"the gradient of {name} is not finite"
             if parameter.grad.any():
                 reached.add(_remove_layer(name))
-        with torch.no_grad():
-            for parameter in model.parameters():
-                if parameter.grad is not None:
-                    parameter.sub_(parameter.grad)
+            parameter.data -= parameter.grad
     if variant.length > 3:
-        trainable = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-        unreached = [name for name in trainable if _remove_layer(name) not in reached]
+        unreached = [name for name in trained if _remove_layer(name) not in reached]
         assert not unreached, f"parameters whose gradient is always zero: {', '.join(unreached)}"
 
 

@@ -1,7 +1,6 @@
 """Variants as subjects of the checks of `attnlab.testing.checks`: a layer, its heads, or a small model."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -136,7 +135,7 @@ class ModelSubject(LayerSubject):
 
     def build(self, dtype: torch.dtype | None = None, seed: int = SEED) -> LayerAdapter:
         model = self.variant.make_model()
-        model.embedding = nn.Identity()
+        model.set_submodule("embedding", nn.Identity())
         return self.adapter(self.variant, _disable_attention_dropout(model).to(dtype or self.dtype))
 
     def construct(self) -> Any:
@@ -150,22 +149,8 @@ class InitializedSubject(ModelSubject):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)  # as a run does: some modules draw their weights on construction
             model = self.variant.make_model(n_layers=1, seed=seed)
-        model.embedding = nn.Identity()
+        model.set_submodule("embedding", nn.Identity())
         return self.adapter(self.variant, model)
-
-
-def apply_check(
-    check: Check, number: int, subject: Callable[[Variant], LayerSubject] = LayerSubject, prefix: str = ""
-) -> Callable[[Variant], None]:
-    """Make an invariant of this number in DESIGN of a check."""
-
-    @functools.wraps(check)
-    def check_variant(variant: Variant) -> None:
-        run_check(check, subject(variant), variant.batch, variant.length)
-
-    check_variant.__name__ = check.__name__.replace("check_", f"check_{prefix}")
-    check_variant.__doc__ = f"{number}. {check.__doc__}"
-    return check_variant
 
 
 def run_check(check: Check, subject: LayerSubject, batch: int, length: int) -> None:

@@ -1,8 +1,7 @@
 """A module under test: its factory, adapter and precision, and instances with reproducible weights."""
 
-import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import InvalidConfig, format_suggestions
 from attnlab.testing.checks.numerics import describe_error
+from attnlab.testing.checks.random_state import use_seed
 from attnlab.testing.checks.subject import SEED, Subject
 from attnlab.testing.module_checks.adapters import (
     FlaAdapter,
@@ -40,14 +40,11 @@ class ModuleSubject(Subject):
     dtype: torch.dtype = torch.float64
     no_float64: str | None = None
 
+    tolerance: float = 1e-5
+
     zero_gradient = 1e-6  # many modules compute a softmax or a Fourier transform in float32
     gradient_tolerance = 5e-3  # a wrong gradient differs by more; a kink, as of a relu, within a step by less
     rounding_ratio = 4.0
-
-    @property
-    def tolerance(self) -> float:
-        """Relative tolerance of structural checks."""
-        return 1e-5 if self.dtype == torch.float64 else 1e-4
 
     def build(self, dtype: torch.dtype | None = None, seed: int = SEED) -> ModuleAdapter:
         """Build an instance in evaluation mode; equal seeds give equal weights."""
@@ -84,8 +81,8 @@ def prepare_subject(factory: Factory, adapter: str | None, causal: bool) -> Modu
     try:
         _try_forward(subject, torch.float64)
     except Exception as error:
-        return ModuleSubject(factory, name, adapter_class, causal, torch.float32, describe_error(error))
-    return ModuleSubject(factory, name, adapter_class, causal)
+        return replace(subject, no_float64=describe_error(error), tolerance=1e-4)
+    return replace(subject, dtype=torch.float64)
 
 
 def choose_adapter(module: Callable[..., Any], name: str | None) -> type[ModuleAdapter]:
@@ -117,10 +114,7 @@ def build_module(factory: Factory, seed: int) -> Callable[..., Any]:
     Raises:
         InvalidConfig: the factory raises.
     """
-    python_state = random.getstate()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        random.seed(seed)
+    with use_seed(seed):
         try:
             module = factory()
         except Exception as error:
@@ -129,8 +123,6 @@ def build_module(factory: Factory, seed: int) -> Callable[..., Any]:
                 f"factory {name}() raises {describe_error(error)}: give a function without arguments that "
                 "returns the module"
             ) from error
-        finally:
-            random.setstate(python_state)
     if isinstance(module, nn.Module):
         generator = torch.Generator().manual_seed(seed + 1)
         with torch.no_grad():

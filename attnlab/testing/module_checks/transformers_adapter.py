@@ -27,7 +27,7 @@ class TransformersAdapter(ModuleAdapter):
 
     def __init__(self, module: Callable[..., Any], is_causal: bool) -> None:
         super().__init__(module, is_causal)
-        self.config = _with_implementation(module.config)
+        self.config = _with_implementation(self.module.config)
         layer_idx = getattr(module, "layer_idx", None)
         self.layer_idx = layer_idx or 0
         layer_types = getattr(self.config, "layer_types", None)
