@@ -12,7 +12,6 @@ from attnlab.attention.contracts import AttentionOutput, Unsupported
 from attnlab.attention.epilogue import Sinks
 from attnlab.attention.heads.grouped import GroupedHeads
 from attnlab.attention.heads.latent import LatentHeads
-from attnlab.attention.heads.projections import ResidualProjection
 from attnlab.attention.kernels.eager import eager
 from attnlab.attention.kernels.sdpa import sdpa
 from attnlab.attention.rotary import Rope
@@ -116,13 +115,6 @@ class Forgetful(DynamicCache):
         return state, positions
 
 
-class Lagging(DynamicCache):
-    """A cache that counts one token too few."""
-
-    def __len__(self):
-        return max(0, super().__len__() - 1)
-
-
 class SinkWithValue(Sinks):
     """A sink whose weight is added instead of removed."""
 
@@ -137,15 +129,6 @@ class AlibiOfSlots(Alibi):
         if kv_idx.ndim < 4:
             return super().compute_bias(b, h, q_idx, kv_idx)
         return -self.slopes[h] * (q_idx - torch.arange(kv_idx.shape[-1])).abs()
-
-
-SHARED = ResidualProjection(48, 48, bias=False)
-
-
-def shares_its_output(**options):
-    heads = GroupedHeads(**options)
-    heads.out = SHARED
-    return heads
 
 
 def make_node(name, **changes):
@@ -204,7 +187,6 @@ MUTANTS = {
         "builds",
     ),
     "a cache that forgets a step": (with_cache(make_node("Forgetful")), "cache"),
-    "a cache that lags by one": (with_cache(make_node("Lagging")), "model_cache"),
     "a sliding-window cache smaller than the window": (
         with_cache({"_target_": "attnlab.attention.cache.SlidingWindowCache", "size": 3}, mask="window"),
         "cache",
@@ -223,7 +205,6 @@ MUTANTS = {
         ),
         "left_padding",
     ),
-    "layers that share a projection": (with_heads("shares_its_output"), "parameters"),
 }
 
 
