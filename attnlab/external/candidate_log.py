@@ -240,6 +240,7 @@ def open_log(
         raise InvalidConfig(f"--log {path}: is {kind}, not a regular file")
     lock = FileLock(f"{path}.lock", timeout=LOCK_SECONDS)
     try:
+        Path(lock.lock_file).touch()  # FileLock waits for its time where no file can be created
         lock.acquire()
     except Timeout as error:
         raise InvalidConfig(

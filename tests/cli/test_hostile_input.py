@@ -72,6 +72,10 @@ def place(tmp_path, monkeypatch):
             "--log /dev/null: is a device, not a regular file",
         ),
         (
+            ["judge", "--champion", "a.csv", "--log", "/proc/x", "b.csv", *QUESTION],
+            "--log /proc/x: No such file or directory",
+        ),
+        (
             ["judge", "--champion", "a.csv", "--log", "pipe.jsonl", "b.csv", *QUESTION],
             "--log pipe.jsonl: is a pipe, not a regular file",
         ),
