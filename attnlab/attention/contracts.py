@@ -30,7 +30,7 @@ class Capabilities(NamedTuple):
     - heads: `can_absorb`, `can_pool`, `has_own_values`, `normalizes_heads`, `rotates_cached_keys`,
       `lookback`, `reads_shared`, `writes_shared`, `carried_size`;
     - mixers: `reads_shared`, `writes_shared`, `carried_size`, `changes_with_length`, `auxiliary_losses`;
-    - rotations: `changes_with_length`;
+    - rotations: `changes_with_length`, `is_relative`;
     - masks: `sees_future`, `prefix`, `visible_window`;
     - score maps: `lookback`, `flops`, `has_token_state`, `carried_size`, `width`;
     - normalizers: `sums_to_one`, `is_signed`, `flops`;
@@ -77,6 +77,9 @@ class Capabilities(NamedTuple):
 
     # Rotations and mixers: keys made now would differ in a longer sequence, so no cache may hold them.
     changes_with_length: bool = False
+
+    # Rotations: scores depend on the distance of positions only.
+    is_relative: bool = True
 
     # Masks. `sees_future`: some query sees a later key; an invariant checks that a mask without the
     # declaration shows none. `prefix` = n: the only later keys that it shows are the first n positions.

@@ -5,14 +5,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from attnlab.attention.contracts import Unsupported
+from attnlab.testing.checks.search import find_smallest_failure, use_one_thread
 from attnlab.testing.invariants import INVARIANTS, Invariant, Variant, unsupported_combinations
 from attnlab.testing.invariants.variant import DYNAMIC_CACHE, make_variants
 from attnlab.testing.invariants.variant_composition import compose_variants
-
-SHORT_LENGTH = 11  # longest trial, in tokens, of the upward search for the smallest failing case
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,23 +123,15 @@ def evaluate_variant(variant: Variant, invariant_names: Collection[str] | None =
 
     The first invariant (the layer builds) always runs. If it does not pass, its outcome is the only one.
     """
-    first, *others = INVARIANTS
-    build_outcome = evaluate_invariant(first, variant)
-    outcomes = (
-        [build_outcome]
-        if invariant_names is None or first.name in invariant_names or build_outcome.status != "passed"
-        else []
-    )
-    if build_outcome.status == "passed":
-        selected = (
-            invariant for invariant in others if invariant_names is None or invariant.name in invariant_names
-        )
-        outcomes += [
-            evaluate_invariant(invariant, variant)
-            for invariant in selected
-            if _is_applicable(invariant, variant)
-        ]
-    return outcomes
+    build_outcome = evaluate_invariant(INVARIANTS[0], variant)
+    if build_outcome.status != "passed":
+        return [build_outcome]
+    return [
+        build_outcome if invariant is INVARIANTS[0] else evaluate_invariant(invariant, variant)
+        for invariant in INVARIANTS
+        if (invariant_names is None or invariant.name in invariant_names)
+        and _is_applicable(invariant, variant)
+    ]
 
 
 def cases(*variants: Variant, unsupported: Mapping[str, str] | None = None) -> Callable:
@@ -182,10 +171,9 @@ def _is_applicable(invariant: Invariant, variant: Variant) -> bool:
 def _try_invariant(
     invariant: Invariant, variant: Variant
 ) -> tuple[Literal["passed", "failed", "unsupported"], str]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the tensors are tiny, and other processes may want the cores
     try:
-        invariant.check(variant)
+        with use_one_thread():
+            invariant.check(variant)
     except (Exception, SystemExit) as error:  # a part may call exit()
         unsupported_error = _find_unsupported_error(error)
         if unsupported_error is not None:
@@ -194,8 +182,6 @@ def _try_invariant(
         return "failed", message if isinstance(
             error, AssertionError
         ) and message else f"{type(error).__name__}: {message}"
-    finally:
-        torch.set_num_threads(threads)
     return "passed", ""
 
 
@@ -211,12 +197,11 @@ def _format_error_line(error: BaseException) -> str:
 
 
 def _find_smallest_failure(invariant: Invariant, variant: Variant) -> str | None:
-    """Search for the first failure, from one row of one token upwards."""
-    for length in [*range(1, min(variant.length, SHORT_LENGTH) + 1), variant.length]:
-        for batch in range(1, variant.batch + 1):
-            status, detail = _try_invariant(
-                invariant, dataclasses.replace(variant, length=length, batch=batch)
-            )
-            if status == "failed":
-                return f"at T={length}, B={batch}: {detail}"
-    return None
+    """Describe the first failure, from one row of one token upwards."""
+
+    def attempt(batch: int, length: int) -> str | None:
+        status, detail = _try_invariant(invariant, dataclasses.replace(variant, length=length, batch=batch))
+        return detail if status == "failed" else None
+
+    smallest = find_smallest_failure(attempt, variant.batch, variant.length)
+    return None if smallest is None else f"at T={smallest[2]}, B={smallest[1]}: {smallest[0]}"

@@ -7,19 +7,21 @@ Each invariant is paired with a predicate that selects its variants by their dec
 from collections.abc import Callable
 from typing import NamedTuple
 
+from attnlab.attention.contracts import Capabilities
+from attnlab.testing import checks
+from attnlab.testing.checks import Check
 from attnlab.testing.invariants import (
     attention_parts,
     decoding,
     kernels,
     masks_and_scores,
+    measurements,
     model_building,
-    precision,
-    side_effects,
     sizes,
     token_visibility,
-    training,
     width_scaling,
 )
+from attnlab.testing.invariants.subjects import InitializedSubject, LayerSubject, ModelSubject, run_check
 from attnlab.testing.invariants.variant import Variant
 
 Applies = Callable[[Variant], bool]
@@ -58,6 +60,31 @@ def _has_cache(variant: Variant) -> bool:
     return variant.cache is not None
 
 
+def _is_length_independent(variant: Variant) -> bool:
+    return not Capabilities.from_part(variant.prototype).changes_with_length
+
+
+def _decodes_padding(variant: Variant) -> bool:
+    return _has_cache(variant) and _is_length_independent(variant)
+
+
+def _share(
+    check: Check,
+    number: int,
+    applies: Applies = _applies_always,
+    subject: Callable[[Variant], LayerSubject] = LayerSubject,
+) -> Invariant:
+    """Make an invariant of this number in DESIGN of a check of any attention module."""
+
+    def check_variant(variant: Variant) -> None:
+        run_check(check, subject(variant), variant.batch, variant.length)
+
+    prefix = "check_" if subject is LayerSubject else "check_model_"
+    check_variant.__name__ = check.__name__.replace("check_", prefix)
+    check_variant.__doc__ = f"{number}. {check.__doc__}"
+    return Invariant(check_variant, applies)
+
+
 INVARIANTS = (
     Invariant(model_building.check_builds, _applies_always),
     Invariant(masks_and_scores.check_future_visibility_is_declared, _is_attention, uses_trial_size=False),
@@ -66,15 +93,14 @@ INVARIANTS = (
     ),
     Invariant(kernels.check_kernel_matches_reference, _is_attention),
     Invariant(kernels.check_kernel_returns_requested_outputs, _is_attention),
-    Invariant(decoding.check_decode_equals_full_pass, _has_cache),
-    Invariant(decoding.check_model_decode_equals_full_pass, _has_cache),
-    Invariant(decoding.check_left_padded_decode, _has_cache),
+    _share(checks.check_cache, 2, _has_cache),
+    _share(checks.check_cache, 2, _has_cache, ModelSubject),
+    _share(checks.check_left_padding, 2, _decodes_padding, ModelSubject),
     Invariant(decoding.check_cache_reorder, _has_cache),
-    Invariant(decoding.check_long_sequences_decode, _has_cache, uses_trial_size=False),
     Invariant(decoding.check_cache_capacity, decoding.has_bounded_cache, uses_trial_size=False),
-    Invariant(token_visibility.check_masked_keys_get_no_gradient, _applies_always),
-    Invariant(token_visibility.check_model_does_not_leak, _applies_always),
-    Invariant(token_visibility.check_long_sequences_do_not_leak, _applies_always, uses_trial_size=False),
+    _share(checks.check_causality, 3),
+    _share(checks.check_context, 3),
+    _share(checks.check_causality, 3, subject=ModelSubject),
     Invariant(masks_and_scores.check_bias_is_additive, masks_and_scores.has_bias, uses_trial_size=False),
     Invariant(masks_and_scores.check_shift_invariance, masks_and_scores.is_relative),
     Invariant(kernels.check_weights_sum_to_one, _is_attention),
@@ -90,27 +116,30 @@ INVARIANTS = (
     Invariant(attention_parts.check_gate, attention_parts.has_gate),
     Invariant(attention_parts.check_absorbed_heads, attention_parts.has_absorbing_heads),
     Invariant(decoding.check_state_size, _has_cache),
-    Invariant(model_building.check_same_seed_same_bits, _applies_always),
-    Invariant(model_building.check_layers_share_no_parameters, _applies_always),
-    Invariant(token_visibility.check_right_padding, token_visibility.is_length_independent),
-    Invariant(token_visibility.check_left_padding, token_visibility.is_length_independent),
-    Invariant(token_visibility.check_packed_documents, token_visibility.is_length_independent),
+    _share(checks.check_determinism, 15),
+    _share(checks.check_determinism, 15, subject=InitializedSubject),
+    _share(checks.check_parameters, 16),
+    _share(checks.check_right_padding, 17, _is_length_independent),
+    _share(checks.check_left_padding, 17, _is_length_independent),
+    Invariant(token_visibility.check_packed_documents, _is_length_independent),
     Invariant(model_building.check_trains, _applies_always),
-    Invariant(training.check_parameters_are_registered, _applies_always, uses_trial_size=False),
-    Invariant(training.check_gradients_match_finite_differences, _applies_always),
-    Invariant(training.check_train_equals_eval, _applies_always),
-    Invariant(training.check_batch_rows_are_independent, _applies_always),
-    Invariant(side_effects.check_calls_have_no_side_effects, _applies_always),
-    Invariant(side_effects.check_loaded_weights_determine_outputs, _applies_always, uses_trial_size=False),
-    Invariant(side_effects.check_training_keeps_random_state, _applies_always, uses_trial_size=False),
-    Invariant(precision.check_lower_precision, _applies_always, uses_trial_size=False),
-    Invariant(sizes.check_long_sequences_train, _applies_always, uses_trial_size=False),
-    Invariant(sizes.check_more_and_wider_heads, sizes.has_larger_sizes, uses_trial_size=False),
-    Invariant(training.check_measurements_succeed, _applies_always),
-    Invariant(training.check_declared_costs_match_counts, training.has_declared_costs, uses_trial_size=False),
+    _share(checks.check_training_mode, 21),
+    _share(checks.check_batch, 21),
+    Invariant(measurements.check_measurements_succeed, _applies_always),
+    Invariant(
+        measurements.check_declared_costs_match_counts, measurements.has_declared_costs, uses_trial_size=False
+    ),
+    _share(checks.check_gradients, 24),
     Invariant(
         width_scaling.check_activations_are_width_invariant,
         width_scaling.has_parametrization,
         uses_trial_size=False,
     ),
+    _share(checks.check_dtypes, 26),
+    _share(checks.check_strides, 27),
+    _share(checks.check_state, 27),
+    _share(checks.check_random_state, 27),
+    _share(checks.check_random_state, 27, subject=ModelSubject),
+    Invariant(sizes.check_long_sequences, _applies_always, uses_trial_size=False),
+    Invariant(sizes.check_more_and_wider_heads, sizes.has_larger_sizes, uses_trial_size=False),
 )

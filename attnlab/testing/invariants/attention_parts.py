@@ -223,8 +223,10 @@ def has_window_or_prefix(variant: Variant) -> bool:
 
 
 def has_rotary(variant: Variant) -> bool:
-    """Whether the layer has rotary positions."""
-    return variant.is_attention and variant.prototype.rotary is not None
+    """Whether the layer has rotary positions whose scores depend on the distance."""
+    if not variant.is_attention or variant.prototype.rotary is None:
+        return False
+    return Capabilities.from_part(variant.prototype.rotary).is_relative
 
 
 def has_softcap(variant: Variant) -> bool:

@@ -18,7 +18,7 @@ from attnlab.attention.scores.bias import Bias
 from attnlab.testing.invariants.variant import Variant, assert_close, make_named_generator
 
 Part = Callable[..., Tensor]
-MIN_LONG_LENGTH = 216
+MIN_LONG_LENGTH = 292
 MAX_LONG_LENGTH = 1024  # longest sequence
 DENSE_POSITIONS = 160  # the first positions are all evaluated
 MAX_CONSTANT = 2**24  # largest constant collected from a part's source
@@ -62,10 +62,9 @@ def _iter_code_constants(code: CodeType) -> Iterator[int]:
                 yield int(number)
 
 
-def choose_long_length(*parts: Any) -> tuple[list[int], int]:
-    """Choose a sequence length T past the constants of some parts; return those constants and T."""
-    constants = sorted(constant for constant in find_constants(parts) if constant <= MAX_LONG_LENGTH)
-    return constants, max([MIN_LONG_LENGTH, *constants]) + 8
+def choose_long_length(*parts: Any) -> int:
+    """Choose a sequence length past the constants of some parts."""
+    return max(MIN_LONG_LENGTH, *(each for each in find_constants(parts) if each <= MAX_LONG_LENGTH)) + 8
 
 
 def draw_long_input(variant: Variant, rows: int, T: int) -> Tensor:
@@ -218,6 +217,8 @@ def is_relative(variant: Variant) -> bool:
     if not variant.is_attention or variant.prototype.changes_with_length:
         return False
     if variant.prototype.selection is not None:  # blocks begin at absolute positions
+        return False
+    if not Capabilities.from_part(variant.prototype.rotary).is_relative:
         return False
     positions = torch.arange(SMALL_LENGTH)
     for _, part, score in _list_masks_and_scores(variant, heads := _make_head_indices(variant)):

@@ -16,21 +16,15 @@ class UnsupportedCombination(NamedTuple):
 
 
 BUILD_INVARIANTS = ("builds",)
-DECODING_INVARIANTS = (
-    "decode_equals_full_pass",
-    "model_decode_equals_full_pass",
-    "left_padded_decode",
-    "cache_reorder",
-    "long_sequences_decode",
-)
+DECODING_INVARIANTS = ("cache", "model_cache", "cache_reorder")
 GRADIENT_INVARIANTS = (
-    "masked_keys_get_no_gradient",
-    "model_does_not_leak",
+    "context",
     "fully_masked_rows_are_zero",
     "trains",
     "measurements_succeed",
-    "gradients_match_finite_differences",
-    "long_sequences_train",
+    "gradients",
+    "parameters",
+    "training_mode",
 )
 
 POSITION_SCORE_MAPS = ("position=cope", "position=path")
@@ -147,15 +141,10 @@ UNSUPPORTED_COMBINATIONS = (
             ),
         )
     ),
-    UnsupportedCombination(
-        ("decode=sliding", "mask=window_sinks"),
-        ("left_padded_decode",),
-        "first tokens are cached at one position only",
-    ),
     *(
         UnsupportedCombination(
             (f"model={cell}",),
-            (*DECODING_INVARIANTS, "state_size", "left_padding", "packed_documents"),
+            (*DECODING_INVARIANTS, "model_left_padding", "state_size", "left_padding", "packed_documents"),
             "it caches no keys",
         )
         for cell in ("lstm", "gru")

@@ -25,14 +25,13 @@ from attnlab.attention.masks.conjunction import combine_masks, compute_visibilit
 from attnlab.model.build import instantiate_config, list_mixer_configs
 from attnlab.model.initialization import make_named_generator
 from attnlab.model.transformer import Mlp, Transformer
+from attnlab.testing.checks.deviation import Deviation
 from attnlab.testing.invariants.layer_chain import LayerChain
 
 DYNAMIC_CACHE = {"_target_": "hydra.utils.get_class", "path": "attnlab.attention.cache.DynamicCache"}
 EAGER_KERNEL = {"_target_": "hydra.utils.get_method", "path": "attnlab.attention.kernels.eager.eager"}
 VOCABULARY = 23
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
-INDEX_NAMES = {3: ("row", "token"), 4: ("row", "head", "token")}
-LARGE_INPUT = 30.0  # factor of an input whose entries are outliers
 MAX_LENGTH = 160  # longest trial in tokens, chosen to get past a window
 
 
@@ -279,13 +278,13 @@ def _find_shared_tensors(mixer: Mapping[str, Any]) -> tuple[set[str], set[str]]:
     return set(capabilities.reads_shared), set(capabilities.writes_shared)
 
 
-def randomize(module: ModuleT) -> ModuleT:
+def randomize(module: ModuleT, seed: int = 0) -> ModuleT:
     """Draw every parameter: matrices from N(0, 1 / fan in); others (gains, logits, biases) are shifted by
     N(0, 1/4).
     """
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            noise = torch.randn(parameter.shape, generator=make_named_generator(1, name))
+            noise = torch.randn(parameter.shape, generator=make_named_generator(1 + seed, name))
             if parameter.ndim < 2:
                 parameter.add_(noise / 2)
             else:
@@ -295,30 +294,7 @@ def randomize(module: ModuleT) -> ModuleT:
 
 def assert_close(actual: Tensor, expected: Tensor, label: str, tolerance: float = 1e-12) -> None:
     """Assert equality up to float64 rounding, or to a tolerance relative to the largest value."""
-    assert actual.shape == expected.shape, (
-        f"{label}: shapes {tuple(actual.shape)} and {tuple(expected.shape)}"
-    )
-    assert actual.isfinite().all(), f"{label}: not finite"
-    assert expected.isfinite().all(), f"{label}: the reference is not finite"
-    if not actual.numel():
-        return
-    difference = (actual - expected).abs()
-    bound = tolerance * max(1.0, expected.abs().max().item())
-    assert difference.max() <= bound, (
-        f"{label}: off by {difference.max().item():.2g} at {locate_maximum(difference)}"
-    )
-
-
-def locate_maximum(difference: Tensor) -> str:
-    """Describe the index of the largest difference, [B, T, M] or by head [B, H, T, V]."""
-    index = dict(
-        zip(
-            INDEX_NAMES.get(difference.ndim, ()),
-            torch.unravel_index(difference.argmax(), difference.shape),
-            strict=False,
-        )
-    )
-    return ", ".join(f"{name} {int(value)}" for name, value in index.items()) or "one place"
+    Deviation(tolerance, smallest_scale=1.0).compare(actual, expected, label)
 
 
 def assert_different(actual: Tensor, other: Tensor, label: str) -> None:

@@ -1,12 +1,14 @@
 """Adapters: one interface, from x [B, T, D] to y [B, T, E], for modules of other projects."""
 
 import inspect
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+
+from attnlab.testing.checks.subject import Adapter
 
 N_HEADS = 3  # of q, k and v, for functions that have no attribute with their sizes
 HEAD_DIM = 16
@@ -17,22 +19,11 @@ QKV_NAMES = (("q", "k", "v"), ("query", "key", "value"), ("queries", "keys", "va
 Parameters = Mapping[str, inspect.Parameter]
 
 
-class Adapter(ABC):
-    """A module behind one interface.
-
-    `layout` names the tensors that the module gets. `no_cache` and `no_padding` are the reasons why the
-    module has no cache or takes no padding; None if it does. `pads_cache`: whether `step` takes padding too.
-    `guesses_padding`: whether the form of the padding mask is a guess. `is_causal` is False for a module that
-    is declared non-causal.
-    """
+class ModuleAdapter(Adapter):
+    """A module of another project. `is_causal` is False for one that is declared non-causal."""
 
     name: ClassVar[str]
     form: ClassVar[str]  # the modules that it fits, for messages and documentation
-    layout: ClassVar[str] = "x [B, T, D]"
-    no_cache: str | None = "the module has no cache"
-    no_padding: str | None = "the module takes no padding mask"
-    pads_cache: ClassVar[bool] = False
-    guesses_padding: bool = False
 
     def __init__(self, module: Callable[..., Any], is_causal: bool) -> None:
         self.module, self.is_causal = module, is_causal
@@ -52,23 +43,8 @@ class Adapter(ABC):
         submodules = self.module.modules() if isinstance(self.module, nn.Module) else ()
         return next((part.in_features for part in submodules if isinstance(part, nn.Linear)), DEFAULT_DIM)
 
-    @abstractmethod
-    def forward(self, x_BTD: Tensor, is_token_BT: Tensor | None = None) -> Tensor:
-        """Compute y [B, T, E] of whole sequences; `is_token_BT` is False at padding."""
 
-    def start(self) -> Any:
-        """Make the empty cache of a new batch of sequences."""
-        raise NotImplementedError
-
-    def step(self, x_BTD: Tensor, state: Any, is_token_BS: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Compute y of the next tokens, and the state after them.
-
-        `is_token_BS` is False at padding, among the S tokens so far and the next ones; only for `pads_cache`.
-        """
-        raise NotImplementedError
-
-
-class PlainAdapter(Adapter):
+class PlainAdapter(ModuleAdapter):
     """`f(x) -> y`. `start()` and `step(x, state) -> (y, state)`, if it has both, are its cache."""
 
     name = "plain"
@@ -98,13 +74,13 @@ class PlainAdapter(Adapter):
         return first_output(self.module(x_BTD, attention_mask=is_token_BT))  # True at tokens
 
     def start(self) -> Any:
-        return self.module.start()  # type: ignore[attr-defined]
+        return self.module.start()
 
     def step(self, x_BTD: Tensor, state: Any, is_token_BS: Tensor | None = None) -> tuple[Tensor, Any]:
-        return self.module.step(x_BTD, state)  # type: ignore[attr-defined]
+        return self.module.step(x_BTD, state)
 
 
-class QkvAdapter(Adapter):
+class QkvAdapter(ModuleAdapter):
     """`f(q, k, v) -> y`, all [B, H, T, D]. x holds q, k and v side by side."""
 
     name = "qkv"
@@ -127,7 +103,7 @@ class QkvAdapter(Adapter):
         return first_output(self.module(*qkv)).transpose(1, 2).reshape(B, T, -1)
 
 
-class MultiheadAdapter(Adapter):
+class MultiheadAdapter(ModuleAdapter):
     """`torch.nn.MultiheadAttention` as self-attention, with a causal mask unless declared non-causal."""
 
     name = "multihead"
@@ -139,7 +115,7 @@ class MultiheadAdapter(Adapter):
         return isinstance(module, nn.MultiheadAttention)
 
     def forward(self, x_BTD: Tensor, is_token_BT: Tensor | None = None) -> Tensor:
-        batch_first = self.module.batch_first  # type: ignore[attr-defined]
+        batch_first = self.module.batch_first
         T = x_BTD.shape[1]
         is_masked_TT = torch.ones(T, T, dtype=torch.bool, device=x_BTD.device).triu(1)
         x = x_BTD if batch_first else x_BTD.transpose(0, 1)
@@ -154,7 +130,7 @@ class MultiheadAdapter(Adapter):
         return y if batch_first else y.transpose(0, 1)
 
 
-class FlaAdapter(Adapter):
+class FlaAdapter(ModuleAdapter):
     """Layers of flash-linear-attention: `f(hidden_states, attention_mask, past_key_values, use_cache)`.
 
     They return (y, attentions, past_key_values). A layer whose package has no `models.utils.Cache` makes

@@ -1,19 +1,19 @@
 """Checks of a module: run all of them, and find the smallest input that fails."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 
+from attnlab.testing.checks import CHECKS, SIZES, Check
+from attnlab.testing.checks.deviation import CheckFailed, CheckSkipped
+from attnlab.testing.checks.numerics import describe_error
+from attnlab.testing.checks.search import find_smallest_failure, use_one_thread
+from attnlab.testing.checks.subject import SEED
 from attnlab.testing.module_checks.check_results import CheckResult, Reproduction
-from attnlab.testing.module_checks.checks import CHECKS, LENGTHS, Check
-from attnlab.testing.module_checks.deviation import CheckFailed, CheckSkipped
-from attnlab.testing.module_checks.subject import SEED, Factory, Subject, describe_error, prepare_subject
+from attnlab.testing.module_checks.subject import Factory, ModuleSubject, prepare_subject
 
-BATCH = 3
-LENGTH = 23  # tokens
-SHORT_LENGTH = 11  # longest input, in tokens, of the upward search for the smallest failing one
+BATCH = 3  # most rows of the smallest failing input
 
 
 def check_module(
@@ -48,41 +48,31 @@ def check_module(
     return results
 
 
-def run_check(check: Check, subject: Subject) -> CheckResult:
-    """Run one check at each of its lengths; a failure is repeated with smaller inputs.
+def run_check(check: Check, subject: ModuleSubject) -> CheckResult:
+    """Run one check at each of its sizes; a failure is repeated with smaller inputs.
 
     A module that cannot run at a length, and passed at shorter ones, passes up to these.
     """
     name, statement = get_check_name(check), " ".join((check.__doc__ or "").split())
-    measured = detail = None
-    passed_length = 0
-    for length in LENGTHS.get(check, (LENGTH,)):
+    measured = None
+    detail, passed_length = "", 0
+    for batch, length in SIZES[check]:
         try:
-            with _use_one_thread():
-                value, text = check(subject, BATCH, length)
-        except CheckSkipped as reason:
-            return CheckResult(name, statement, "skipped", str(reason))
-        except NotImplementedError as error:
-            return CheckResult(name, statement, "skipped", describe_error(error))
+            with use_one_thread():
+                value, text = check(subject, batch, length)
+        except (CheckSkipped, NotImplementedError) as reason:
+            text = str(reason) if isinstance(reason, CheckSkipped) else describe_error(reason)
+            return CheckResult(name, statement, "skipped", text)
         except Exception as error:
-            if passed_length and (limit := _find_forward_error(subject, length)) is not None:
-                detail = f"{detail}, up to {passed_length} tokens; the module raises at {length}: {limit}"
+            limit = _find_forward_error(subject, batch, length) if passed_length < length else None
+            if passed_length and limit:
+                detail += f", up to {passed_length} tokens; the module raises at {length}: {limit}"
                 break
-            failure, shape = _find_smallest_failure(check, subject, length) or (error, (BATCH, length))
-            reproduction = _describe_failure(failure, subject, shape)
-            text = str(failure) if isinstance(failure, CheckFailed) else describe_error(failure)
-            return CheckResult(
-                name,
-                statement,
-                "failed",
-                f"{text}; smallest input: {reproduction.describe_input()}",
-                reproduction.largest_difference,
-                reproduction,
-            )
-        if measured is None or value > measured or detail is None:
+            return _describe_failure(check, subject, error, batch, length)
+        if measured is None or value > measured:
             measured, detail = value, text
         passed_length = length
-    return CheckResult(name, statement, "passed", detail or "", measured)
+    return CheckResult(name, statement, "passed", detail, measured)
 
 
 def has_checked(results: Sequence[CheckResult]) -> bool:
@@ -135,52 +125,49 @@ class ModuleCheck:
             pytest.skip(result.detail)
 
 
-def _find_forward_error(subject: Subject, length: int) -> str | None:
-    """The error of a plain forward at a length; None if there is none."""
+def _find_forward_error(subject: ModuleSubject, batch: int, length: int) -> str | None:
+    """The error of a plain forward at a size; None if there is none."""
     adapter = subject.build()
     try:
         with torch.no_grad():
-            adapter.forward(subject.draw_input(adapter, BATCH, length))
+            adapter.forward(subject.draw_input(adapter, batch, length))
     except Exception as error:
         return describe_error(error)
     return None
 
 
-def _find_smallest_failure(
-    check: Check, subject: Subject, longest: int
-) -> tuple[Exception, tuple[int, int]] | None:
-    """Search for the first failure, from one row of one token upwards: the error, batch and length."""
-    for length in range(1, min(longest, SHORT_LENGTH) + 1):
-        for batch in range(1, BATCH + 1):
-            try:
-                with _use_one_thread():
-                    check(subject, batch, length)
-            except (CheckSkipped, NotImplementedError):
-                continue
-            except Exception as error:
-                return error, (batch, length)
-    return None
+def _describe_failure(
+    check: Check, subject: ModuleSubject, error: Exception, batch: int, length: int
+) -> CheckResult:
+    """Repeat a failed check with smaller inputs and describe the smallest one that fails."""
 
+    def attempt(batch: int, length: int) -> Exception | None:
+        try:
+            with use_one_thread():
+                check(subject, batch, length)
+        except (CheckSkipped, NotImplementedError):
+            return None
+        except Exception as failure:
+            return failure
+        return None
 
-def _describe_failure(error: Exception, subject: Subject, shape: tuple[int, int]) -> Reproduction:
-    if not isinstance(error, CheckFailed):
-        error = CheckFailed("the module raises an error")
-    return Reproduction(
+    smallest = find_smallest_failure(attempt, min(batch, BATCH), length)
+    error, batch, length = smallest or (error, batch, length)
+    failure = error if isinstance(error, CheckFailed) else CheckFailed("the module raises an error")
+    reproduction = Reproduction(
         seed=SEED,
-        x_shape=(*shape, subject.build().dim),
+        x_shape=(batch, length, subject.build().dim),
         dtype=str(subject.dtype).removeprefix("torch."),
-        case=error.case,
-        position=error.position,
-        largest_difference=error.largest_difference,
+        case=failure.case,
+        position=failure.position,
+        largest_difference=failure.largest_difference,
     )
-
-
-@contextmanager
-def _use_one_thread() -> Iterator[None]:
-    """Compute in one thread: the tensors are tiny, and other processes may want the cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    text = str(error) if isinstance(error, CheckFailed) else describe_error(error)
+    return CheckResult(
+        get_check_name(check),
+        " ".join((check.__doc__ or "").split()),
+        "failed",
+        f"{text}; smallest input: {reproduction.describe_input()}",
+        reproduction.largest_difference,
+        reproduction,
+    )

@@ -1,18 +1,19 @@
 """A module under test: its factory, adapter and precision, and instances with reproducible weights."""
 
-import copy
-import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.errors import InvalidConfig, format_suggestions
+from attnlab.testing.checks.numerics import describe_error
+from attnlab.testing.checks.random_state import use_seed
+from attnlab.testing.checks.subject import SEED, Subject
 from attnlab.testing.module_checks.adapters import (
-    Adapter,
     FlaAdapter,
+    ModuleAdapter,
     MultiheadAdapter,
     PlainAdapter,
     QkvAdapter,
@@ -21,42 +22,43 @@ from attnlab.testing.module_checks.adapters import (
 from attnlab.testing.module_checks.transformers_adapter import TransformersAdapter
 
 Factory = Callable[[], Callable[..., Any]]
-SEED = 0
 CONSTANT_NOISE = 0.1  # standard deviation of the noise added to constant parameters
-ADAPTERS: dict[str, type[Adapter]] = {
+ADAPTERS: dict[str, type[ModuleAdapter]] = {
     adapter.name: adapter
     for adapter in (MultiheadAdapter, TransformersAdapter, FlaAdapter, QkvAdapter, PlainAdapter)
 }
 
 
 @dataclass(frozen=True)
-class Subject:
+class ModuleSubject(Subject):
     """A factory with its adapter. `dtype` is float64, or float32 if the module has no float64 kernel."""
 
     factory: Factory
     name: str
-    adapter: type[Adapter]
+    adapter: type[ModuleAdapter]
     is_causal: bool
     dtype: torch.dtype = torch.float64
-    no_float64: str | None = None  # the error in float64
+    no_float64: str | None = None
 
-    def build(self, dtype: torch.dtype | None = None, seed: int = SEED) -> Adapter:
+    tolerance: float = 1e-5
+
+    zero_gradient = 1e-6  # many modules compute a softmax or a Fourier transform in float32
+    gradient_tolerance = 5e-3  # a wrong gradient differs by more; a kink, as of a relu, within a step by less
+    rounding_ratio = 5.0
+
+    def build(self, dtype: torch.dtype | None = None, seed: int = SEED) -> ModuleAdapter:
         """Build an instance in evaluation mode; equal seeds give equal weights."""
         module = build_module(self.factory, seed)
         if isinstance(module, nn.Module):
             module = module.to(dtype or self.dtype).eval()
         return self.adapter(module, self.is_causal)
 
-    def draw_input(
-        self, adapter: Adapter, batch: int, length: int, seed: int = SEED, dtype: torch.dtype | None = None
-    ) -> Tensor:
-        """Draw x [B, T, D] from a normal distribution, on the device of the module."""
-        generator = torch.Generator().manual_seed(seed)
-        x = torch.randn(batch, length, adapter.dim, generator=generator, dtype=torch.float64)
-        return x.to(_find_device(adapter.module), dtype or self.dtype)
+    def construct(self) -> Any:
+        """Call the factory."""
+        return self.factory()
 
 
-def prepare_subject(factory: Factory, adapter: str | None, causal: bool) -> Subject:
+def prepare_subject(factory: Factory, adapter: str | None, causal: bool) -> ModuleSubject:
     """Build the module once, choose its adapter and precision, and run it once.
 
     Raises:
@@ -67,7 +69,7 @@ def prepare_subject(factory: Factory, adapter: str | None, causal: bool) -> Subj
     if not callable(module):
         raise InvalidConfig(f"factory {name} returns {type(module).__name__}: return a module or function")
     adapter_class = choose_adapter(module, adapter)
-    subject = Subject(factory, name, adapter_class, causal, dtype=torch.float32)
+    subject = ModuleSubject(factory, name, adapter_class, causal, dtype=torch.float32)
     try:
         _try_forward(subject, torch.float32)
     except Exception as error:
@@ -79,11 +81,11 @@ def prepare_subject(factory: Factory, adapter: str | None, causal: bool) -> Subj
     try:
         _try_forward(subject, torch.float64)
     except Exception as error:
-        return Subject(factory, name, adapter_class, causal, torch.float32, describe_error(error))
-    return Subject(factory, name, adapter_class, causal)
+        return replace(subject, no_float64=describe_error(error), tolerance=1e-4)
+    return replace(subject, dtype=torch.float64)
 
 
-def choose_adapter(module: Callable[..., Any], name: str | None) -> type[Adapter]:
+def choose_adapter(module: Callable[..., Any], name: str | None) -> type[ModuleAdapter]:
     """Return the named adapter, or the first one whose form the module has.
 
     Raises:
@@ -112,10 +114,7 @@ def build_module(factory: Factory, seed: int) -> Callable[..., Any]:
     Raises:
         InvalidConfig: the factory raises.
     """
-    python_state = random.getstate()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        random.seed(seed)
+    with use_seed(seed):
         try:
             module = factory()
         except Exception as error:
@@ -124,8 +123,6 @@ def build_module(factory: Factory, seed: int) -> Callable[..., Any]:
                 f"factory {name}() raises {describe_error(error)}: give a function without arguments that "
                 "returns the module"
             ) from error
-        finally:
-            random.setstate(python_state)
     if isinstance(module, nn.Module):
         generator = torch.Generator().manual_seed(seed + 1)
         with torch.no_grad():
@@ -136,20 +133,8 @@ def build_module(factory: Factory, seed: int) -> Callable[..., Any]:
     return module
 
 
-def copy_in_dtype(subject: Subject, adapter: Adapter, dtype: torch.dtype) -> Adapter:
-    """Copy an instance in another dtype."""
-    module = copy.deepcopy(adapter.module)
-    return subject.adapter(module.to(dtype) if isinstance(module, nn.Module) else module, subject.is_causal)
-
-
-def describe_error(error: BaseException) -> str:
-    """Describe an error in one line of at most 300 characters."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
-
-
 @torch.no_grad()
-def _try_forward(subject: Subject, dtype: torch.dtype) -> None:
+def _try_forward(subject: ModuleSubject, dtype: torch.dtype) -> None:
     """Run the module on x [2, 5, D].
 
     Raises:
@@ -160,8 +145,3 @@ def _try_forward(subject: Subject, dtype: torch.dtype) -> None:
     if not isinstance(y, Tensor) or y.dim() != 3 or y.shape[:2] != (2, 5):
         shape = [*y.shape] if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(f"the output for x of shape [2, 5, {adapter.dim}] is {shape}")
-
-
-def _find_device(module: Callable[..., Any]) -> torch.device:
-    parameters = module.parameters() if isinstance(module, nn.Module) else iter(())
-    return next((parameter.device for parameter in parameters), torch.device("cpu"))

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab.testing.module_checks.adapters import Adapter, Parameters, first_output, list_required
+from attnlab.testing.module_checks.adapters import ModuleAdapter, Parameters, first_output, list_required
 
 CACHE_NAMES = ("past_key_values", "layer_past")
 KNOWN = {"hidden_states", "position_embeddings", "attention_mask", "position_ids", *CACHE_NAMES}
 
 
-class TransformersAdapter(Adapter):
+class TransformersAdapter(ModuleAdapter):
     """An attention class with a `config`, called with `hidden_states` and the arguments of its model."""
 
     name = "transformers"
@@ -27,7 +27,7 @@ class TransformersAdapter(Adapter):
 
     def __init__(self, module: Callable[..., Any], is_causal: bool) -> None:
         super().__init__(module, is_causal)
-        self.config = _with_implementation(module.config)  # type: ignore[attr-defined]
+        self.config = _with_implementation(self.module.config)
         layer_idx = getattr(module, "layer_idx", None)
         self.layer_idx = layer_idx or 0
         layer_types = getattr(self.config, "layer_types", None)

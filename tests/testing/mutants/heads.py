@@ -1,16 +1,12 @@
 """Mutant heads: wrong projections, rotations, caches and counts."""
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from attnlab.attention.heads.latent import LatentHeads
-from attnlab.attention.heads.projections import merge_heads
 
 from .builders import VariantFactory, make_attention_factory, make_object_node
 from .parts import CustomHeads
-
-SHARED_PROJECTION = nn.Linear(30, 30, bias=False)
 
 
 class KeysStay(CustomHeads):
@@ -51,14 +47,6 @@ class TiledValues(CustomHeads):
         return state[0].repeat_interleave(n_repeats, 1), state[1].repeat(1, n_repeats, 1, 1)
 
 
-class CenteredValues(CustomHeads):
-    """Subtracts the mean over all keys, later ones included."""
-
-    def expand(self, state):
-        k, v = state
-        return k, v - v.mean(2, keepdim=True)
-
-
 class SlotsAdded(CustomHeads):
     """Adds a sinusoid of the slot to the keys when they are read."""
 
@@ -66,38 +54,6 @@ class SlotsAdded(CustomHeads):
         k, v = state
         slots = torch.arange(k.shape[2], device=k.device, dtype=k.dtype)
         return k + (slots / 10).sin()[:, None], v
-
-
-class NextKeys(CustomHeads):
-    """Uses the keys of the next token."""
-
-    def project(self, x, rotate):
-        q, (_, v) = super().project(x, rotate)
-        return q, (super().project(x.roll(-1, 1), rotate)[1][0], v)
-
-
-class PreviousValues(CustomHeads):
-    """Uses the values of the previous token, which a step of one token does not have."""
-
-    def project(self, x, rotate):
-        q, (k, v) = super().project(x, rotate)
-        return q, (k, F.pad(v, (0, 0, 1, 0))[:, :, :-1])
-
-
-class WhisperOfTheMean(CustomHeads):
-    def project(self, x, rotate):
-        return super().project(x + 1e-4 * x.mean(1, keepdim=True), rotate)
-
-
-class NormedOverTime(CustomHeads):
-    def project(self, x, rotate):
-        q, (k, v) = super().project(x, rotate)
-        return q, (F.normalize(k, dim=2), v)
-
-
-class CenteredOverRows(CustomHeads):
-    def project(self, x, rotate):
-        return super().project(x - x.mean(0, keepdim=True), rotate)
 
 
 class BatchNormed(CustomHeads):
@@ -117,17 +73,6 @@ class HalvedInEvaluation(CustomHeads):
         return q, (k if self.training else k / 2, v)
 
 
-class PeeksInTraining(CustomHeads):
-    def project(self, x, rotate):
-        q, (k, v) = super().project(x, rotate)
-        return q, (k, v + v.roll(-1, 2) / 10 if self.training else v)
-
-
-class InPlace(CustomHeads):
-    def project(self, x, rotate):
-        return super().project(x.mul_(1.5), rotate)
-
-
 class ThroughHalf(CustomHeads):
     """Rounds keys to bfloat16 before they are rotated."""
 
@@ -143,34 +88,10 @@ class UntransposedSplit(CustomHeads):
         return (part.reshape(len(x), -1, x.shape[1], self.head_dim) for part in parts)
 
 
-class UntransposedMerge(CustomHeads):
-    """Merges heads without a transpose."""
-
-    def merge(self, y):
-        return self.out(y.reshape(len(y), y.shape[2], -1))
-
-
-class AlwaysDrops(CustomHeads):
-    def merge(self, y):
-        return self.out(F.dropout(merge_heads(y), 0.1))
-
-
 class DetachedKeys(CustomHeads):
     def project(self, x, rotate):
         q, (k, v) = super().project(x, rotate)
         return q, (k.detach(), v)
-
-
-class OneForAll(CustomHeads):
-    def __init__(self, dim, n_heads, n_kv_heads):
-        super().__init__(dim, n_heads, n_kv_heads)
-        self.out = SHARED_PROJECTION
-
-
-class UnusedParameter(CustomHeads):
-    def __init__(self, dim, n_heads, n_kv_heads):
-        super().__init__(dim, n_heads, n_kv_heads)
-        self.bonus = nn.Linear(dim, n_heads)
 
 
 class WrongWidth(CustomHeads):
@@ -203,24 +124,12 @@ MUTANTS: dict[str, VariantFactory] = {
     "keys and values in the other order": with_heads(ValuesForKeys, 4, 2),
     "own groups tiled, not repeated": with_heads(Tiled, 6, 3),
     "groups repeated for keys and tiled for values": with_heads(TiledValues, 4, 2),
-    "values centered over all keys": with_heads(CenteredValues),
     "slots added to the keys": with_heads(SlotsAdded, position="none"),
-    "keys of the next token": with_heads(NextKeys, 4, 1),
-    "values of the token before, lost in a step": with_heads(PreviousValues),
-    "a ten-thousandth of the mean over the text": with_heads(WhisperOfTheMean),
-    "keys normalized over the time": with_heads(NormedOverTime),
-    "inputs centered over the batch": with_heads(CenteredOverRows),
     "batch norm before the projection": with_heads(BatchNormed),
     "keys that are halved in evaluation only": with_heads(HalvedInEvaluation),
-    "values that peek at the next token in training only": with_heads(PeeksInTraining),
-    "an input that is changed in place": with_heads(InPlace),
     "queries and keys through bfloat16": with_heads(ThroughHalf),
     "heads split without a transpose": with_heads(UntransposedSplit),
-    "heads merged without a transpose": with_heads(UntransposedMerge),
-    "dropout that is always on, in the heads": with_heads(AlwaysDrops),
     "keys without a gradient": with_heads(DetachedKeys),
-    "layers that share an output through a global": with_heads(OneForAll),
-    "a parameter that is never used": with_heads(UnusedParameter),
     "a scale by the model's width": with_heads(WrongWidth),
     "absorbed queries that are too long": make_attention_factory(
         heads=make_object_node(ScaledAbsorbedQueries, **LATENT)

@@ -29,6 +29,13 @@ def own_scale(inputs):
     return eager(inputs._replace(scale=inputs.q.shape[-1] ** -0.5))
 
 
+def tiled_groups_of_eight(inputs):
+    n = inputs.q.shape[1] // inputs.k.shape[1]
+    return eager(
+        inputs._replace(k=inputs.k.repeat(1, n, 1, 1), v=inputs.v.repeat(1, n, 1, 1)) if n == 8 else inputs
+    )
+
+
 def scaled_twice(inputs):
     q, k, scale = inputs.q, inputs.k, inputs.scale
     return eager(inputs._replace(q=q * scale, k=k * scale, scale=1.0))
@@ -204,6 +211,7 @@ def with_kernel(kernel, **choices) -> VariantFactory:
 
 
 MUTANTS: dict[str, VariantFactory] = {
+    "eight query heads tiled": with_kernel(make_function_node(tiled_groups_of_eight)),
     "steps without a mask": with_kernel(make_function_node(open_steps), mask="window"),
     "aligned taken for causal": with_kernel(make_function_node(aligned_is_causal), mask="prefix"),
     "aligned taken for causal, under a causal mask": with_kernel(

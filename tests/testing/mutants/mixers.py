@@ -27,15 +27,6 @@ class UncachedMixer(nn.Module):
         return 0
 
 
-class BothWays(UncachedMixer):
-    def __init__(self, dim):
-        super().__init__()
-        self.cell = nn.GRU(dim, dim // 2, batch_first=True, bidirectional=True)
-
-    def mix(self, x):
-        return self.cell(x)[0]
-
-
 class Convolution(UncachedMixer):
     """A convolution padded on both sides."""
 
@@ -78,17 +69,6 @@ class Circular(UncachedMixer):
         T = x.shape[1]
         kernel = torch.exp(-torch.arange(T)[:, None] * self.decay.abs() / 9)
         return self.out(torch.fft.irfft(torch.fft.rfft(x, dim=1) * torch.fft.rfft(kernel, dim=0), n=T, dim=1))
-
-
-class Shifted(UncachedMixer):
-    """Mixes in the previous token by a roll: that of the first token is the last."""
-
-    def __init__(self, dim):
-        super().__init__()
-        self.here, self.before = nn.Linear(dim, dim), nn.Linear(dim, dim)
-
-    def mix(self, x):
-        return self.here(x) + self.before(x.roll(1, 1))
 
 
 class Linear(UncachedMixer):
@@ -152,23 +132,6 @@ class OpenChunks(MeanOfThePast):
         return self.out(weights @ x)
 
 
-class NormedOverTime(MeanOfThePast):
-    def mix(self, x):
-        return self.out(x.cumsum(1).softmax(1))
-
-
-class TokenMlp(UncachedMixer):
-    """A learned matrix over slots that is triangular only at initialization."""
-
-    def __init__(self, dim, length):
-        super().__init__()
-        self.slots, self.out = nn.Parameter(torch.ones(length, length).tril() / 9), nn.Linear(dim, dim)
-
-    def mix(self, x):
-        T = x.shape[1]
-        return self.out(self.slots[:T, :T] @ x)
-
-
 class OnesForAMask(UncachedMixer):
     """Passes ones as a float mask, which torch adds to the scores: they hide nothing."""
 
@@ -228,18 +191,14 @@ class SharedCacheAttentions(Wrapper):
 
 
 MUTANTS: dict[str, VariantFactory] = {
-    "a GRU that reads both ways": make_mixer_factory(BothWays, dim=24),
     "a convolution padded on both sides": make_mixer_factory(Convolution, dim=20),
     "a convolution that caches and does not read": make_mixer_factory(WithoutItsTail, dim=20),
     "a convolution that wraps": make_mixer_factory(Circular, cached=False, dim=24),
-    "a shift that wraps": make_mixer_factory(Shifted, dim=12),
     "linear attention divided by all keys": make_mixer_factory(Linear, dim=16),
     "linear attention that remembers": make_mixer_factory(LinearWithMemory, dim=16),
     "a mean divided by the length of the text": make_mixer_factory(MeanOfThePast, dim=16),
     "chunks of sixteen that see their own summary": make_mixer_factory(Chunks, dim=16),
     "chunks of sixteen open both ways": make_mixer_factory(OpenChunks, dim=16),
-    "a softmax over the time": make_mixer_factory(NormedOverTime, dim=16),
-    "a matrix over slots that was a triangle": make_mixer_factory(TokenMlp, dim=24, length=200),
     "a triangle of ones for a mask": make_mixer_factory(OnesForAMask, dim=24),
     "a wrapper that forgets positions": make_mixer_factory(ForgetsPositions, dim=32),
     "a wrapper that forgets the mask": make_mixer_factory(ForgetsTheMask, dim=32),

@@ -48,13 +48,6 @@ def new_every_512(positions):
     return Rope(base=100.0)(torch.where(positions < 512, positions, positions / 2))
 
 
-class OtherInEvaluation(nn.Module):
-    """Interpolates positions in evaluation but not in training."""
-
-    def forward(self, positions):
-        return Rope(base=100.0)(positions if self.training else positions / 2)
-
-
 class ByCount:
     """Caches rotations by the number of positions."""
 
@@ -100,24 +93,6 @@ class TableOfSlots(nn.Module):
         return self.table(torch.arange(positions.shape[1])[None])
 
 
-class ShareOfTheText(nn.Module):
-    """The relative position in the sequence, from 0 to 1."""
-
-    def __init__(self, dim):
-        super().__init__()
-        self.direction = nn.Parameter(torch.ones(dim))
-
-    def forward(self, positions, length):
-        return positions[..., None] / length * self.direction
-
-
-class AddedBackwards(TableOfSlots):
-    """Numbers positions backwards from the last token."""
-
-    def forward(self, positions, length):
-        return self.table((length - 1 - positions).clamp(0, len(self.table.weight) - 1))
-
-
 def with_rotary(rotary, **options) -> VariantFactory:
     return make_attention_factory(rotary=make_object_node(rotary, **options))
 
@@ -144,13 +119,10 @@ MUTANTS: dict[str, VariantFactory] = {
     "a table of 64 positions, the last one repeated": with_rotary_function(table_of_64),
     "a table of 256 positions that begins again": with_rotary_function(table_of_256),
     "positions squeezed from 512 on": with_rotary_function(new_every_512),
-    "another rotation in evaluation": with_rotary(OtherInEvaluation),
     "tables kept by the number of positions": with_rotary(ByCount),
     "a scaling by length that does not say so": with_rope_scaling(UndeclaredScaling, trained=5),
     "a scaling by length that does not say so, beyond 64": with_rope_scaling(UndeclaredScaling, trained=64),
     "rotation that lengthens what it turns": with_rotary(GrowingNorm),
     "a mirror for a rotation": with_rotary(MirroredRope),
     "learned positions by slot": with_position_embedding(TableOfSlots, length=200, dim=48),
-    "positions as a share of the text": with_position_embedding(ShareOfTheText, dim=48),
-    "positions counted from the end": with_position_embedding(AddedBackwards, length=40, dim=48),
 }

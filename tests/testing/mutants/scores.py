@@ -52,10 +52,6 @@ def by_the_newest(score, b, h, q_idx, kv_idx):
     return score - (kv_idx.max() - kv_idx) / 10
 
 
-def over_keys(score, b, h, q_idx, kv_idx):
-    return score / (1 + score.abs().amax(-1, keepdim=True))
-
-
 def double_softmax(score, b, h, q_idx, kv_idx):
     return 8 * score.softmax(-1)
 
@@ -63,23 +59,6 @@ def double_softmax(score, b, h, q_idx, kv_idx):
 def zero_mean_scores(score, b, h, q_idx, kv_idx):
     """Leave the weights unchanged but change the lse that a sink is compared with."""
     return score - score.mean(-1, keepdim=True)
-
-
-def rows_mixed(score, b, h, q_idx, kv_idx):
-    return score + score.mean(0, keepdim=True) / 10
-
-
-def heads_mixed(score, b, h, q_idx, kv_idx):
-    return score + score.mean(-3, keepdim=True) / 10
-
-
-def next_score(score, b, h, q_idx, kv_idx):
-    """Convolve over keys: every score gets a fraction of the next one's."""
-    return score + score.roll(-1, -1) / 4
-
-
-def drops_scores(score, b, h, q_idx, kv_idx):
-    return score * (torch.rand(score.shape) > 0.02)
 
 
 class Root(nn.Module):
@@ -139,23 +118,6 @@ class ShapeKeyedDistances(nn.Module):
         return score - distance / 4
 
 
-class OtherInTraining(nn.Module):
-    def forward(self, score, b, h, q_idx, kv_idx):
-        return score / 4 if self.training else score
-
-
-class Momentum(nn.Module):
-    """Scales by a tenth of the largest score of the previous call."""
-
-    def __init__(self):
-        super().__init__()
-        self.last = 0.0
-
-    def forward(self, score, b, h, q_idx, kv_idx):
-        previous, self.last = self.last, score.detach().abs().amax()
-        return score / (1 + previous / 10)
-
-
 def with_score(node, **axes) -> VariantFactory:
     return make_attention_factory({"position": "none", **axes}, scores={"own": node})
 
@@ -169,20 +131,13 @@ MUTANTS: dict[str, VariantFactory] = {
     "distances between slots": with_score(make_function_node(by_slots)),
     "scores by the number of keys": with_score(make_function_node(by_the_number_of_keys)),
     "distances from the newest key": with_score(make_function_node(by_the_newest), mask="window"),
-    "scores by the largest of a row": with_score(make_function_node(over_keys)),
     "a softmax before the softmax": with_score(make_function_node(double_softmax)),
     "scores centered over keys, beside a sink": with_score(
         make_function_node(zero_mean_scores), epilogue="sinks"
     ),
-    "scores mixed over the batch": with_score(make_function_node(rows_mixed)),
-    "scores mixed over the heads": with_score(make_function_node(heads_mixed), heads="gqa"),
-    "scores with a part of the next key's": with_score(make_function_node(next_score)),
-    "scores dropped at random": with_score(make_function_node(drops_scores)),
     "a power without a gradient at distance 0": with_score(make_object_node(Root)),
     "a table of 32 distances and no more": with_score(make_object_node(ShortTable, n_heads=6)),
     "the newest query's distances for all": with_score(make_object_node(OfTheNewest, n_heads=6)),
     "learned slopes in a plain list": with_score(make_object_node(Listed, n_heads=6)),
     "distances kept by shape": with_score(make_object_node(ShapeKeyedDistances)),
-    "scores that are softer in training": with_score(make_object_node(OtherInTraining)),
-    "scores that remember the last call": with_score(make_object_node(Momentum)),
 }

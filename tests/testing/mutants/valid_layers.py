@@ -1,8 +1,11 @@
 """Unusual but valid layers: heads, kernels and mixers unlike the shipped ones that keep their contracts."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from attnlab.attention.contracts import AttentionOutput, Unsupported
 from attnlab.attention.token_positions import TokenPositions
@@ -148,6 +151,22 @@ class SelfAndMean(UncachedMixer):
         return x + self.out(x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None])
 
 
+class FourierMean(SelfAndMean):
+    """The same sum by a Fourier transform: gradients of later tokens are rounding."""
+
+    def mix(self, x):
+        T = x.shape[1]
+        parts = (torch.fft.rfft(part, n=2 * T, dim=1) for part in (x, torch.ones_like(x)))
+        return self.out(torch.fft.irfft(math.prod(parts), n=2 * T, dim=1)[:, :T])
+
+
+class Recomputed(SelfAndMean):
+    """Activations that are computed again in the backward pass."""
+
+    def mix(self, x):
+        return checkpoint(super().mix, x, use_reentrant=True)
+
+
 class ParallelGru(Wrapper):
     """Attention and a GRU in parallel, without a cache."""
 
@@ -204,6 +223,8 @@ VALID_VARIANTS: dict[str, VariantFactory] = {
     "windowed attention within a mixer": make_mixer_factory(Windowed, dim=32),
     "a causal convolution": make_mixer_factory(CausalConvolution, dim=20),
     "a token and the mean of its past": make_mixer_factory(SelfAndMean, dim=16),
+    "a sum by a Fourier transform": make_mixer_factory(FourierMean, dim=16),
+    "activations that are computed again": make_mixer_factory(Recomputed, dim=16),
     "attention beside a GRU": make_mixer_factory(ParallelGru, dim=32),
     "a convolution by distance": make_mixer_factory(ByDistance, dim=12),
 }

@@ -98,6 +98,15 @@ class Float32Angles(InterleavedRope):
         return a * cos - b * sin, b * cos + a * sin
 
 
+class LogarithmicRope(Float32Angles):
+    """Angles by the logarithm of the position, declared as no function of the distance."""
+
+    is_relative = False
+
+    def pair(self, a, b, angle, where):
+        return super().pair(a, b, (1 + angle.clamp(min=0)).log(), where)
+
+
 class Temperatures(nn.Module):
     """A learned temperature for every head."""
 
@@ -212,6 +221,7 @@ VALID_VARIANTS: dict[str, VariantFactory] = {
     "a rotary dataclass with a list": with_rotary(Bands, steps=STEPS),
     "a rotary class with a list": with_rotary(PlainBands, steps=STEPS),
     "angles in float32": with_rotary(Float32Angles),
+    "angles by the logarithm of the position": with_rotary(LogarithmicRope),
     "a learned temperature for every head": with_score(make_object_node(Temperatures, n_heads=6)),
     "a penalty by the key's position alone": with_score(make_function_node(by_the_key_alone)),
     "scores through float32": with_score(make_function_node(in_float32)),

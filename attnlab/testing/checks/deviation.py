@@ -1,12 +1,24 @@
 """Largest relative difference between outputs, its place in the output, and the errors of a check."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 SMALLEST_SCALE = 1e-6  # smaller expected values count as this: rounding of a zero is no deviation
-AXES = {1: ("channel",), 2: ("token", "channel"), 3: ("row", "token", "channel")}
+AXES = {
+    2: ("token", "channel"),
+    3: ("row", "token", "channel"),
+    4: ("row", "token", "head", "channel"),
+}
+
+
+class Measured(NamedTuple):
+    """The number that a passed check measured, and its description."""
+
+    value: float
+    detail: str
 
 
 class CheckSkipped(Exception):
@@ -24,9 +36,13 @@ class CheckFailed(AssertionError):
 
 @dataclass
 class Deviation:
-    """Largest difference over the comparisons of one check, relative to the largest expected value."""
+    """Largest difference over the comparisons of one check, relative to the largest expected value.
+
+    Smaller expected values than `smallest_scale` count as that.
+    """
 
     tolerance: float
+    smallest_scale: float = SMALLEST_SCALE
     largest: float = 0.0
 
     def compare(
@@ -48,7 +64,7 @@ class Deviation:
         position = _describe_position(ranked, first_token)
         if not bool(is_finite.all()):
             raise CheckFailed(f"{case}: NaN or infinity", position)
-        self.add(difference.max().item() / max(scale, SMALLEST_SCALE), case, position)
+        self.add(difference.max().item() / max(scale, self.smallest_scale), case, position)
 
     def add(self, difference: float, case: str, position: str = "") -> None:
         """Add a relative difference that was computed elsewhere.
@@ -60,8 +76,10 @@ class Deviation:
             raise CheckFailed(case, position, difference)
         self.largest = max(self.largest, difference)
 
-    def __str__(self) -> str:
-        return f"largest relative difference {self.largest:.1e} (tolerance {self.tolerance:.0e})"
+    def report(self) -> Measured:
+        """Return the largest difference with its description."""
+        text = f"largest relative difference {self.largest:.1e} (tolerance {self.tolerance:.0e})"
+        return Measured(self.largest, text)
 
 
 def _describe_position(difference: Tensor, first_token: int) -> str:
