@@ -100,7 +100,7 @@ def test_linear_map_per_token_fails():
     config = {"_target_": "tests_identity.Mixer", "dim": 6}
     outcomes = testing.verify({**config, "_target_": f"{__name__}.Mixer"})
     failed = {outcome.invariant for outcome in outcomes if outcome.status == "failed"}
-    assert "causality" in failed
+    assert "context" in failed
 
 
 class Mixer(torch.nn.Module):

@@ -38,7 +38,7 @@ INVARIANT_BY_MUTANT = {  # mutants that were missed once, and the invariant writ
     "learned slopes in a plain list": "parameters",
     "a softmax without its maximum": "kernel_matches_reference",
     "eight query heads tiled": "kernel_matches_reference",
-    "angles in the dtype of features": "dtypes",
+    "angles in the dtype of features": "long_sequences",
     "an epilogue that promotes 16-bit outputs": "dtypes",
     "keys cached wider than counted": "state_size",
     "heads that change their input": "state",

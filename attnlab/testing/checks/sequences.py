@@ -111,7 +111,7 @@ def check_right_padding(subject: Subject, batch: int, length: int) -> Measured:
                 adapter.forward(torch.where(has_hole[..., None], x, contents), has_hole)
                 for contents in (x, other)
             )
-        except Unsupported:  # a memory of all earlier tokens
+        except Unsupported:
             return
         case = "contents of padding between tokens replaced"
         Deviation(subject.tolerance).compare(changed[has_hole], y[has_hole], case)

@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from attnlab.testing.checks.deviation import CheckSkipped
+
 SEED = 0
 
 
@@ -87,9 +89,16 @@ class Adapter(ABC):
         return self.module.state_dict() if isinstance(self.module, nn.Module) else {}
 
     def copy(self, dtype: torch.dtype | None = None, is_training: bool = False) -> Self:
-        """Copy the instance, in another dtype or mode."""
+        """Copy the instance, in another dtype or mode.
+
+        Raises:
+            CheckSkipped: Python cannot copy the module.
+        """
         other = copy.copy(self)
-        other.module = copy.deepcopy(self.module)
+        try:
+            other.module = copy.deepcopy(self.module)
+        except Exception as error:
+            raise CheckSkipped(f"the module cannot be copied ({type(error).__name__}: {error})") from error
         if isinstance(other.module, nn.Module):
             other.module.train(is_training)
             if dtype is not None:

@@ -72,6 +72,8 @@ def check_context(subject: Subject, batch: int, length: int) -> Measured:
     adapter = subject.build()
     visible = adapter.compute_visibility(length)
     positions = [t for t in choose_positions(length, adapter) if visible[t].any()]
+    if not positions:
+        return Measured(0.0, "no input must be seen")
     slopes = compute_input_slopes(adapter, subject.draw_input(adapter, batch, length), positions)
     if not slopes:
         raise CheckSkipped("the output has no gradient")

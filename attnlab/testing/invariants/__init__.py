@@ -64,6 +64,10 @@ def _is_length_independent(variant: Variant) -> bool:
     return not Capabilities.from_part(variant.prototype).changes_with_length
 
 
+def _decodes_padding(variant: Variant) -> bool:
+    return _has_cache(variant) and _is_length_independent(variant)
+
+
 def _share(
     check: Check,
     number: int,
@@ -91,7 +95,7 @@ INVARIANTS = (
     Invariant(kernels.check_kernel_returns_requested_outputs, _is_attention),
     _share(checks.check_cache, 2, _has_cache),
     _share(checks.check_cache, 2, _has_cache, ModelSubject),
-    _share(checks.check_left_padding, 2, _has_cache, ModelSubject),
+    _share(checks.check_left_padding, 2, _decodes_padding, ModelSubject),
     Invariant(decoding.check_cache_reorder, _has_cache),
     Invariant(decoding.check_cache_capacity, decoding.has_bounded_cache, uses_trial_size=False),
     _share(checks.check_causality, 3),

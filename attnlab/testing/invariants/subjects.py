@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab.attention.contracts import Capabilities, Mask, Unsupported, declare_capabilities
+from attnlab.attention.contracts import Capabilities, Unsupported
 from attnlab.attention.layer import Attention
 from attnlab.attention.masks.data_masks import make_padding_mask, non_padding
 from attnlab.model.build import instantiate_config
@@ -172,21 +172,17 @@ def run_check(check: Check, subject: LayerSubject, batch: int, length: int) -> N
 
 
 def _describe_padding(is_token_BT: Tensor) -> dict[str, Any]:
-    """Positions below zero for padding on the left, a data mask for any other."""
+    """Positions below zero for padding on the left, a data mask for that on the right.
+
+    Raises:
+        Unsupported: padding is between tokens.
+    """
     positions = torch.arange(is_token_BT.shape[1])[None]
     if (is_token_BT[:, 1:] >= is_token_BT[:, :-1]).all():
         return {"positions": positions - (~is_token_BT).sum(1, keepdim=True), "mask": non_padding}
     if (is_token_BT[:, 1:] <= is_token_BT[:, :-1]).all():
         return {"positions": positions, "mask": make_padding_mask(is_token_BT.sum(1))}
-    return {"positions": positions, "mask": _make_token_mask(is_token_BT)}
-
-
-def _make_token_mask(is_token_BT: Tensor) -> Mask:
-    @declare_capabilities(sees_future=True)
-    def token_mask(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        return is_token_BT[b, kv_idx]
-
-    return token_mask
+    raise Unsupported("padding between tokens has no data mask")
 
 
 def _disable_attention_dropout(module: Any) -> Any:

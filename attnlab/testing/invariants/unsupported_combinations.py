@@ -144,7 +144,7 @@ UNSUPPORTED_COMBINATIONS = (
     *(
         UnsupportedCombination(
             (f"model={cell}",),
-            (*DECODING_INVARIANTS, "state_size", "left_padding", "packed_documents"),
+            (*DECODING_INVARIANTS, "model_left_padding", "state_size", "left_padding", "packed_documents"),
             "it caches no keys",
         )
         for cell in ("lstm", "gru")

@@ -44,7 +44,7 @@ class ModuleSubject(Subject):
 
     zero_gradient = 1e-6  # many modules compute a softmax or a Fourier transform in float32
     gradient_tolerance = 5e-3  # a wrong gradient differs by more; a kink, as of a relu, within a step by less
-    rounding_ratio = 4.0
+    rounding_ratio = 5.0
 
     def build(self, dtype: torch.dtype | None = None, seed: int = SEED) -> ModuleAdapter:
         """Build an instance in evaluation mode; equal seeds give equal weights."""
