@@ -139,7 +139,7 @@ def _report_error(error: BaseException, line: Sequence[str]) -> int:
         return exit_handling.EXIT_BROKEN_PIPE
     if not isinstance(error, Exception) and type(error) is not SystemExit:  # a subclass is a signal's
         raise error
-    resource_message = describe_lack_of_resources(error)
+    resource_message = None if isinstance(error, InvalidConfig) else describe_lack_of_resources(error)
     user_message = None if resource_message else explain_error(error, line)
     message = user_message or resource_message
     with suppress(OSError):  # stderr may be closed too

@@ -560,7 +560,7 @@ def _parse_number(place: str, name: str, cell: Any, *, finite: bool = True) -> f
         number = math.inf
     is_finite = math.isfinite(number)
     if is_finite and abs(number) > MAX_VALUE:
-        raise InvalidConfig(f"{place}: {name} is {cell}: a number is at most {MAX_VALUE:g}")
+        raise InvalidConfig(f"{place}: {name} is {cell} (a number is at most {MAX_VALUE:g}): correct it")
     if finite and not is_finite:
         raise InvalidConfig(
             f"{place}: {name} is {cell}: if the run diverged, write diverged into a column `status`; if "

@@ -118,7 +118,7 @@ class Mixer(torch.nn.Module):
 
 
 @testing.cases(testing.combine_choices(heads="gqa", mask="full"), unsupported=dict.fromkeys(
-    ("cache", "model_cache", "model_left_padding", "cache_reorder"),
+    ("cache", "model_cache", "cache_reorder"),
     "it sees the future",
 ))  # fmt: skip
 def test_cases_decorator_parametrizes_by_invariant(case):
