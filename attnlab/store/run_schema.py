@@ -250,7 +250,7 @@ class RunResult(FrozenModel):
     Attributes:
         measured_by: Part of the result -> digest of the code that measured it after training.
         observed_by: The same for parts that only training can show.
-        recomputed_loss: Validation loss of the final weights, from logits alone; None if unknown.
+        recomputed: Metric -> its value for the final weights, from logits alone.
         interference: What parts did with validation batches besides validating (`ValidationWatch`).
         files: sha256 of the files next to run.json.
         seal: A digest of each field (`store/guards/digests.py`).
@@ -277,7 +277,7 @@ class RunResult(FrozenModel):
     leakage: dict[str, Number] = {}  # whether predictions depend on later tokens
     by_token_category: dict[str, TokenCategoryLoss] = {}  # corpora only
     generated_text: dict[str, str | None] = {}  # prompt, reference continuation, sample, reason for no sample
-    recomputed_loss: Number | None = None
+    recomputed: dict[str, Number] = {}
     interference: tuple[str, ...] = ()
     split: int = 1
     resumed: tuple[dict[str, Number | None], ...] = ()  # per resumption: step, again, off (ProgressWriter)

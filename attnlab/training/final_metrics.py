@@ -108,7 +108,7 @@ def measure_final_metrics(
         "leakage": _merge_parts(parts, "leakage"),
         "by_token_category": _merge_parts(parts, "by_token_category"),
         "generated_text": _merge_parts(parts, "generated_text"),
-        "recomputed_loss": _recompute_loss(module, data, config),
+        "recomputed": {VALIDATION_LOSS.name: _recompute_loss(module, data, config)},
         "interference": curves.interference,
     }
 

@@ -388,11 +388,11 @@ def make_report_of_parts(folder: Path, facts: dict[str, dict[str, Any]], **group
         ({"gqa": SEEN, "mha": SEEN}, {"gqa": {"mine": CALLBACK}, "mha": {"mine": CALLBACK}}, None),
         ({}, {"gqa": {"mine": CALLBACK}}, None),
         (
-            {"gqa": {"recomputed_loss": 3.0}},
+            {"gqa": {"recomputed": {"val/loss": 3.0}}},
             {},
             "the logits of its final weights give 3: a part changes the loss",
         ),
-        ({arm: {"recomputed_loss": 3e38} for arm in ("gqa", "mha")}, {}, "final weights give 3e+38"),
+        ({arm: {"recomputed": {"val/loss": 3e38}} for arm in ("gqa", "mha")}, {}, "final weights give 3e+38"),
     ],
 )
 def test_parts_that_use_validation_data_or_change_the_loss_make_an_arm_incomparable(
@@ -411,7 +411,9 @@ def test_parts_that_use_validation_data_or_change_the_loss_make_an_arm_incompara
 def test_equal_recomputed_losses_change_no_verdict(tmp_path: Path) -> None:
     runs = write_runs(tmp_path, World())
     plain = build_report(build_context(World()), runs, None, build_provenance())
-    runs = [replace_result(run, recomputed_loss=run.result.metrics["val/loss"] + 1e-4) for run in runs]
+    runs = [
+        replace_result(run, recomputed={"val/loss": run.result.metrics["val/loss"] + 1e-4}) for run in runs
+    ]
     assert build_report(build_context(World()), runs, None, build_provenance()) == plain
 
 

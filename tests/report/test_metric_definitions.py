@@ -166,7 +166,14 @@ def test_report_code_names_no_metric_except_displayed_ones() -> None:
         accuracy.STEPS_TO_90.name,
     }
     declared -= {"device", "steps", "tokens"}  # also ordinary words
-    expected = {*PANEL_COSTS, *TOLERANCES, "kv_bytes_per_token_formula", "kv_bytes_per_token_live", "lr"}
+    expected = {
+        *PANEL_COSTS,
+        *TOLERANCES,
+        "kv_bytes_per_token_formula",
+        "kv_bytes_per_token_live",
+        "lr",
+        "dtype",
+    }
     expected |= {*OLD_PROPORTIONS, "batch_tokens", "epochs"}  # which show that training was short
     folder = Path(attnlab.report.__file__).parent
     constants = {

@@ -90,7 +90,7 @@ def train(compose, make_run_dir, tmp_path, monkeypatch):
 
 
 def has_its_loss(result):
-    loss, recomputed = result["metrics"]["val/loss"], result["recomputed_loss"]
+    loss, recomputed = result["metrics"]["val/loss"], result["recomputed"]["val/loss"]
     return abs(loss - recomputed) <= LOSS_ROUNDING * max(1.0, recomputed)
 
 

@@ -18,8 +18,7 @@ from attnlab.store.source_digests import is_user_name
 
 DATASET_KEYS = ("name", "val_tokens", "val_windows", "vocab_size")  # distinguish two validation sets
 LOSS_UNITS = ("nats", "bits")
-LOSS = "val/loss"  # of training; its recomputation from logits may differ by rounding
-LOSS_ROUNDING = 1e-3  # relative to the loss if that is above 1; of bfloat16 and of compiled kernels
+ROUNDING = 1e-3  # of a recomputed value, relative if it is above 1; of bfloat16 and of compiled kernels
 
 
 def list_incomparability_reasons(
@@ -36,7 +35,7 @@ def list_incomparability_reasons(
         _check_metric_definitions,
         _check_validation_schedule,
         _check_prefix,
-        _check_recomputed_loss,
+        _check_recomputed_values,
         _check_interference,
     ):
         reasons += next(
@@ -214,16 +213,17 @@ def _check_prefix(
     return IncomparabilityReason("prefix", text)
 
 
-def _check_recomputed_loss(
+def _check_recomputed_values(
     sweep: SweepResults, metric: str, arm: str, against: str, ours: RunResult, theirs: RunResult
 ) -> IncomparabilityReason | None:
-    """Check that both runs report the loss that their final weights have."""
-    for name, result in ((arm, ours), (against, theirs)):
-        reported, recomputed = result.metrics.get(LOSS), result.recomputed_loss
-        if reported is None or recomputed is None:
-            continue
-        if abs(reported - recomputed) > LOSS_ROUNDING * max(1.0, abs(recomputed)):
-            text = f"{name} reports {LOSS} {reported:.4g} with seed {result.seed}, but the logits of its "
+    """Check that both runs report the values that their final weights have."""
+    rows = [
+        (name, result, key) for name, result in ((arm, ours), (against, theirs)) for key in result.recomputed
+    ]
+    for name, result, key in rows:
+        reported, recomputed = result.metrics.get(key), result.recomputed[key]
+        if reported is not None and abs(reported - recomputed) > ROUNDING * max(1.0, abs(recomputed)):
+            text = f"{name} reports {key} {reported:.4g} with seed {result.seed}, but the logits of its "
             text += f"final weights give {recomputed:.4g}: a part changes the loss or the weights"
             return IncomparabilityReason("recomputed loss", text)
     return None
