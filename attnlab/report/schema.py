@@ -1186,8 +1186,8 @@ class Report(CurvesReport):
         """Return the content of report.json, without sections and keys that only other reports have."""
         document = super().to_dict()
         for claim in document["verdict"]["claims"]:
-            for key in CONTRAST_KEYS:
-                if claim[key] is None:
+            for key in (*CONTRAST_KEYS, "unshared_parts"):
+                if not claim[key]:
                     del claim[key]
         absent = {"grid"} if self.grid is None else set[str]()
         absent |= set() if self.claim_groups else {"claim_groups"}

@@ -18,8 +18,8 @@ from attnlab import testing
 from attnlab.cli.main import main
 from attnlab.errors import InvalidConfig
 from attnlab.testing.checks import CHECKS
+from attnlab.testing.module_checks.foreign_module import ADAPTERS, choose_adapter, prepare_subject
 from attnlab.testing.module_checks.runner import get_check_name, parametrize_attention_checks, run_check
-from attnlab.testing.module_checks.subject import ADAPTERS, choose_adapter, prepare_subject
 
 DIM, N_HEADS = 30, 5
 CHECK_BY_NAME = {get_check_name(check): check for check in CHECKS}

@@ -561,8 +561,8 @@ def _get_size_overrides(composed: ComposedConfig) -> list[str]:
     if not isinstance(lines_by_size, dict):
         return []
     base = composed.resolve_values()
-    ladder = base.get("ladder")
-    has_own_sizes = isinstance(ladder, dict) and bool(ladder.get("rungs"))
+    own_sizes = base.get("ladder")
+    has_own_sizes = isinstance(own_sizes, dict) and bool(own_sizes.get("rungs"))
     return [] if has_own_sizes else select_size_overrides(lines_by_size, base.get("size"))
 
 

@@ -11,7 +11,7 @@ from attnlab.testing.checks.numerics import describe_error
 from attnlab.testing.checks.search import find_smallest_failure, use_one_thread
 from attnlab.testing.checks.subject import SEED
 from attnlab.testing.module_checks.check_results import CheckResult, Reproduction
-from attnlab.testing.module_checks.subject import Factory, ModuleSubject, prepare_subject
+from attnlab.testing.module_checks.foreign_module import Factory, ModuleSubject, prepare_subject
 
 BATCH = 3  # most rows of the smallest failing input
 
