@@ -104,17 +104,17 @@ def check_right_padding(subject: Subject, batch: int, length: int) -> Measured:
             ", with other contents",
             adapter.forward(torch.where(is_token[..., None], x, other), is_token),
         )
-        has_hole = is_token.clone()
-        has_hole[:, slice(*HOLE)] = False
-        try:
-            y, changed = (
-                adapter.forward(torch.where(has_hole[..., None], x, contents), has_hole)
-                for contents in (x, other)
-            )
-        except Unsupported:
-            return
-        case = "contents of padding between tokens replaced"
-        Deviation(subject.tolerance).compare(changed[has_hole], y[has_hole], case)
+        for has_hole in (is_token.clone(), torch.ones_like(is_token)):  # with padding on the right, and alone
+            has_hole[:, slice(*HOLE)] = False
+            try:
+                y, changed = (
+                    adapter.forward(torch.where(has_hole[..., None], x, contents), has_hole)
+                    for contents in (x, other)
+                )
+            except Unsupported:
+                return
+            case = "contents of padding between tokens replaced"
+            Deviation(subject.tolerance).compare(changed[has_hole], y[has_hole], case)
 
     return _compare_padded_rows(
         subject,
