@@ -5,10 +5,8 @@ import re
 from typing import Any
 
 import pytest
-from attnlab.report.ledger import render_ledger_markdown
-from attnlab.report.ledger_rows import load_ledger
-from attnlab.report.noise_schema import NoiseReport, NoiseSources
-from attnlab.report.pages.noise_page import format_noise
+from ledger import render_ledger_markdown
+from ledger_rows import load_ledger
 
 from attnlab.config import CONF
 from attnlab.report.markdown_text import Markdown, ReadableMarkdown, format_code, format_table, join_lines
@@ -93,7 +91,7 @@ def test_no_text_of_a_report_is_markup_in_the_ledger(tmp_path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "report.json").write_text(json.dumps(document))
-    page = render_ledger_markdown(load_ledger(tmp_path, {}, ""), tmp_path)
+    page = render_ledger_markdown(load_ledger(tmp_path), tmp_path)
     assert page.count("script") > 3
     assert find_markup(page) == []
 
@@ -116,15 +114,3 @@ def test_text_stays_in_its_cell_and_begins_no_block(kind) -> None:
 )
 def test_code_of_any_text_is_one_span(text: str, code: str) -> None:
     assert format_code(text) == code
-
-
-def test_names_on_the_page_of_noise_are_no_markup() -> None:
-    sources = NoiseSources.model_construct(
-        name=HARM, mean=1.0, weights={}, initialization=1.0, data_order=1.0, rest=1.0, sd=1.0, low=1.0,
-        high=1.0, evaluation=1.0, truncated=[HARM],
-    )  # fmt: skip
-    report = NoiseReport.model_construct(
-        title=HARM, size=HARM, metric=HARM, unit=HARM, levels=2, arms=[sources], differences=[],
-        seconds={HARM: 1.0}, slots=1, command=HARM,
-    )  # fmt: skip
-    assert find_markup(format_noise(report)) == []
