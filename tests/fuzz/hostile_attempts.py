@@ -290,7 +290,14 @@ def _corpus(draw: random.Random, workplace: Path, folder: Path) -> Attempt:
         words = ["corpus", "show", "data=text", f"data.path={_quote(path)}"]
     else:
         output = _quote(_draw_output(draw, folder))
-        words = ["corpus", "export", "data=text", f"data.path={_quote(path)}", f"to={output}"]
+        words = [
+            "corpus",
+            "export",
+            "data=text",
+            "data.allow_overlap=true",
+            f"data.path={_quote(path)}",
+            f"to={output}",
+        ]
     return Attempt("corpus", [*words, f"paths.cache={folder}/cache"])
 
 
@@ -323,9 +330,9 @@ def _random_words(draw: random.Random, workplace: Path, folder: Path) -> Attempt
 def _list_paths(workplace: Path, folder: Path) -> list[str]:
     """List the overrides that keep a plan in the folder of its attempt."""
     return [
-        "data=text", f"data.path={workplace}/book.txt", f"paths.cache={workplace}/cache",
-        f"paths.runs={folder}/runs",
-        f"paths.reports={folder}/reports", "logger=none",
+        "data=text", "data.allow_overlap=true", f"data.path={workplace}/book.txt",
+        f"paths.cache={workplace}/cache", f"paths.runs={folder}/runs", f"paths.reports={folder}/reports",
+        "logger=none",
     ]  # fmt: skip
 
 

@@ -125,7 +125,13 @@ def make_workplace(root: Path) -> Path:
     (root / "conf" / "heads" / "own.yaml").write_text((CONF / "heads" / "gqa.yaml").read_text())
     shutil.copy(CONF.parent / "reports" / "reference" / "smoke" / "report.json", root / "report")
     small = ["size=debug", "model=llama", "data=text", f"data.path={root}/book.txt", "data.val_windows=5"]
-    small += ["trainer.max_steps=2", "measure.timing=false", "logger=none", f"paths.cache={root}/cache"]
+    small += [
+        "data.allow_overlap=true",
+        "trainer.max_steps=2",
+        "measure.timing=false",
+        "logger=none",
+        f"paths.cache={root}/cache",
+    ]
     for store, changes in ((root, ["seed=0,1"]), (root / "other", ["seed=0,1", "optim.lr=2e-3"])):
         for spec in plan_runs([*small, *changes, f"paths.runs={store}/runs"]):
             assert train_two_steps(spec, store) == "trained"
