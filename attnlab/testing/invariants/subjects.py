@@ -23,13 +23,13 @@ MAX_CONSTANTS = 6  # constants around which a long sequence is cut
 class LayerAdapter(Adapter):
     """A layer of a variant."""
 
-    no_padding = None
     pads_cache = True
 
     def __init__(self, variant: Variant, module: Any) -> None:
         self.variant, self.module = variant, module
         self.no_cache = None if variant.cache is not None else "the variant has no cache"
         self.changes_with_length = Capabilities.from_part(variant.prototype).changes_with_length
+        self.no_padding = "outputs depend on the longest row" if self.changes_with_length else None
         self.has_other_losses = bool(Capabilities.from_part(variant.prototype).auxiliary_losses)
         constants = sorted(find_constants([variant.attention, variant.cache]))
         self.borders = (*Adapter.borders, *[n for n in constants if n <= MAX_LONG_LENGTH][-MAX_CONSTANTS:])
