@@ -13,6 +13,7 @@ from urllib.parse import quote
 from jinja2 import ChoiceLoader, FileSystemLoader
 from ledger_goals import GOALS_NOTE, GoalOption
 from ledger_rows import Ledger, LedgerReport, LedgerRow, format_totals, format_verdict_counts, load_ledger
+from markupsafe import Markup
 from outdated import OUTDATED_PAGE
 
 from attnlab.report.markdown_text import Markdown, ReadableMarkdown, format_code, format_table, join_lines
@@ -292,8 +293,8 @@ def render_ledger_html(ledger: Ledger, folder: Path) -> str:
         tally=format_verdict_counts,
         level=format_percent(CONFIDENCE_LEVEL),
         choices={name: sorted(values) for name, values in choices.items()},
-        css=[load_asset("page.css"), (SITE / "ledger.css").read_text("utf-8")],
-        js=[load_asset("page.js"), (SITE / "ledger.js").read_text("utf-8")],
+        css=[load_asset("page.css"), Markup((SITE / "ledger.css").read_text("utf-8"))],
+        js=[load_asset("page.js"), Markup((SITE / "ledger.js").read_text("utf-8"))],
     )
 
 
