@@ -73,16 +73,21 @@ def _share(
     number: int,
     applies: Applies = _applies_always,
     subject: Callable[[Variant], LayerSubject] = LayerSubject,
+    size: tuple[int, int] | None = None,
 ) -> Invariant:
-    """Make an invariant of this number in DESIGN of a check of any attention module."""
+    """Make an invariant of this number in DESIGN of a check of any attention module.
+
+    Args:
+        size: Rows and tokens of the check; by default those of the variant.
+    """
 
     def check_variant(variant: Variant) -> None:
-        run_check(check, subject(variant), variant.batch, variant.length)
+        run_check(check, subject(variant), *(size or (variant.batch, variant.length)))
 
     prefix = "check_" if subject is LayerSubject else "check_model_"
     check_variant.__name__ = check.__name__.replace("check_", prefix)
     check_variant.__doc__ = f"{number}. {check.__doc__}"
-    return Invariant(check_variant, applies)
+    return Invariant(check_variant, applies, uses_trial_size=size is None)
 
 
 INVARIANTS = (
@@ -135,7 +140,7 @@ INVARIANTS = (
         width_scaling.has_parametrization,
         uses_trial_size=False,
     ),
-    _share(checks.check_dtypes, 26),
+    _share(checks.check_dtypes, 26, size=checks.SIZES[checks.check_dtypes][0]),  # fewer tokens have no median
     _share(checks.check_strides, 27),
     _share(checks.check_state, 27),
     _share(checks.check_random_state, 27),
