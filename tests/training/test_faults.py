@@ -99,7 +99,7 @@ def test_a_full_disk_is_recorded_and_changes_no_bit(compose, make_run_dir, start
     config = compose("trainer.max_steps=60", "sweep.checkpoint_every=20", "model.dropout=0.1")
     uninterrupted, template = make_run_dir("whole", config), make_run_dir("broken", config)
     run.run(uninterrupted)
-    interrupted = disk / "broken"
+    interrupted = disk / template.name
     shutil.copytree(template, interrupted)
     balloon = fill(100_000)  # space for everything except a checkpoint
     assert wait_for_exit(start_worker(interrupted)) == 1
