@@ -213,7 +213,7 @@ def test_a_checkpoint_of_another_run_is_set_aside(compose, make_run_dir, monkeyp
     assert (b / "last.ckpt.foreign").read_text() == "put aside before"
     lines = [line for line in capfd.readouterr().out.splitlines() if "last.ckpt" in line]
     assert len(lines) == 1
-    assert ("has no run id" if older else "belongs to run a:") in lines[0]
+    assert ("has no run id" if older else f"belongs to run {a.name}:") in lines[0]
 
 
 def raise_at_step_3(self, trainer, *_):
