@@ -66,11 +66,12 @@ def _replace_hidden_inputs(
 
 
 def check_context(subject: Subject, batch: int, length: int) -> Measured:
-    """Outputs depend on the inputs that they see: the second one on the first."""
+    """Outputs depend on the other inputs that they see: the second one on the first."""
     if length < 2:
         raise CheckSkipped("one token has no context")
     adapter = subject.build()
-    visible = adapter.compute_visibility(length)
+    # an output may lack its own token, as where a token's own value is taken out
+    visible = adapter.compute_visibility(length) & ~torch.eye(length, dtype=torch.bool)
     positions = [t for t in choose_positions(length, adapter) if visible[t].any()]
     if not positions:
         return Measured(0.0, "no input must be seen")
