@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from attnlab.report.verdicts.comparability import LOSS_ROUNDING
+from attnlab.report.verdicts.comparability import ROUNDING
 from attnlab.store.atomic_files import read_json
 from attnlab.training import callbacks, run
 from attnlab.training.validation_watch import CHANGED_BATCHES, CHANGED_WEIGHTS, OTHER_READS
@@ -91,7 +91,7 @@ def train(compose, make_run_dir, tmp_path, monkeypatch):
 
 def has_its_loss(result):
     loss, recomputed = result["metrics"]["val/loss"], result["recomputed"]["val/loss"]
-    return abs(loss - recomputed) <= LOSS_ROUNDING * max(1.0, recomputed)
+    return abs(loss - recomputed) <= ROUNDING * max(1.0, recomputed)
 
 
 def use(name):
