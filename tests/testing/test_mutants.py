@@ -161,7 +161,7 @@ def with_rotary(name):
 
 MUTANTS = {
     "a mask that is one too wide": (with_kernel("sees_the_next"), "causality"),
-    "a mask that is one too narrow": (with_kernel("misses_itself"), "context"),
+    "a mask that is one too narrow": (with_kernel("misses_itself"), "kernel_matches_reference"),
     "a window that is one too wide": (
         with_kernel("misses_itself", mask="window"),
         "kernel_matches_reference",
