@@ -11,6 +11,7 @@ import io
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -209,18 +210,19 @@ def require_distinct_runs(runs: Sequence[ExternalRun], *, same_seed: bool = Fals
         elif run.values and count_significant_digits(run.values[-1]) >= SAME_VALUE_DIGITS:
             keys.append(("value", run.values[-1]))
         for key in keys:
-            if (earlier := places.setdefault(key, run.place)) is not run.place:
+            if key in places:
                 shared = key[0] if key[0] == "curve" else " ".join(map(str, key[:2]))
                 raise InvalidConfig(
-                    f"{run.place}: has the {shared} of {earlier}: one run counts once; remove the copy, or "
-                    "give each run its own"
+                    f"{run.place}: has the {shared} of {places[key]}: one run counts once; remove the copy, "
+                    "or give each run its own"
                 )
+            places[key] = run.place
 
 
 def count_equal_values(runs: Sequence[ExternalRun]) -> int:
     """Runs whose last value another run has too; values of few digits may be equal by chance."""
-    values = [run.values[-1] for run in runs if run.values]
-    return sum(values.count(value) > 1 for value in values)
+    counts = Counter(run.values[-1] for run in runs if run.values)
+    return sum(count for count in counts.values() if count > 1)
 
 
 def count_significant_digits(value: float) -> int:
