@@ -1,68 +1,62 @@
-"""Render report.json as one HTML file without requests; scripts only add comfort.
+"""Draw a page of sections as one HTML file without requests; scripts only add comfort.
 
-Text from a corpus or a log is autoescaped. The data for scripts are JSON in an inert element, with every
-character escaped that could end it.
+Text from a corpus or a log is escaped. The data for scripts are JSON in an inert element, with every character
+escaped that could end it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from functools import singledispatchmethod
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from attnlab.data.token_labels import CONTINUATION
-from attnlab.report import number_format
-from attnlab.report.answer import (
-    build_answer,
-    collect_timed_intervals,
-    describe_short_training,
-    find_equal_byte_arms,
-    get_primary_effects,
-    has_corpora_first,
-)
-from attnlab.report.charts import comparison_figures, contrast_figures, series_figures
 from attnlab.report.charts.chart_renderer import RenderedCharts, render_charts
-from attnlab.report.charts.interim_figures import build_interim_figures
+from attnlab.report.number_format import keep_intervals_whole
 from attnlab.report.pages.glossary import Glossary
-from attnlab.report.schema import (
-    CorpusClaim,
-    CurvesReport,
-    Effect,
-    HeadScore,
-    HeadsReport,
-    Report,
-    TrainingEquivalent,
+from attnlab.report.section import (
+    SIGNS,
+    Block,
+    Cell,
+    Chart,
+    ChartRow,
+    Code,
+    Fold,
+    Heading,
+    Interactive,
+    Items,
+    Key,
+    Page,
+    Row,
+    Section,
+    Table,
+    Terms,
+    Text,
+    iterate_blocks,
+    list_charts,
 )
-from attnlab.report.tables import (
-    arm_columns,
-    arm_options,
-    claim_group_tables,
-    claim_sources,
-    effective_speedup,
-    grid_layout,
-    head_maps,
-    headline,
-    interim_analyses,
-    map_archive,
-    picked_rates,
-    source_links,
-    wording,
-)
-from attnlab.report.tables.head_maps import HeadPicks, MapEntry, MapSelection
 
 TEMPLATE_FOLDER = Path(__file__).parents[1] / "templates"
-MAX_THUMBNAILS = 240  # on one page
-FIGURE_WIDTHS = {"": 640, "-narrow": 350}  # suffix of a figure's name -> pixels, on a desktop and on a phone
-MapArchive = Mapping[tuple[str, int], Mapping[str, Any]]  # (arm, seed) -> the arrays of that run's maps
+MANY_COLUMNS = 7  # a table with as many arms is stacked on paper
+LONG_LIST = 8  # rows of arms, above which a reader may search them
 JSON_ESCAPES: dict[str, str | int | None] = {
     "<": "\\u003c",
     ">": "\\u003e",
     "&": "\\u0026",
     "\u2028": "\\u2028",
     "\u2029": "\\u2029",
+}
+SHAPES = {
+    "circle": '<circle r="5"/>',
+    "square": '<path d="M-4.5-4.5h9v9h-9z"/>',
+    "triangle-up": '<path d="M0-5 5 4.5H-5z"/>',
+    "diamond": '<path d="M0-5.5 5.5 0 0 5.5-5.5 0z"/>',
+    "cross": '<path d="M-2-5.5h4v3.5h3.5v4H2v3.5h-4V2h-3.5v-4H-2z"/>',
+    "triangle-down": '<path d="M0 5 5-4.5H-5z"/>',
+    "triangle-right": '<path d="M5 0-4.5 5V-5z"/>',
+    "triangle-left": '<path d="M-5 0 4.5 5V-5z"/>',
 }
 
 
@@ -78,347 +72,239 @@ def load_asset(name: str) -> Markup:
 
 
 def build_environment() -> Environment:
-    """Jinja environment with the functions and filters of the templates; its glossary serves one page."""
+    """The Jinja environment of the templates, with the glossary of one page."""
     env = Environment(
-        loader=PackageLoader("attnlab.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        lstrip_blocks=True,
+        loader=PackageLoader("attnlab.report"), autoescape=True, undefined=StrictUndefined, lstrip_blocks=True
     )
-    env.globals.update(
-        n=number_format.render_number,
-        p=number_format.render_pvalue,
-        interval=number_format.render_bounds,
-        mark=comparison_figures.classify_budget_cell,
-        zip=zip,
-        cut_options=arm_options.cut_options,
-        percent=number_format.format_percent,
-        interim_analyses=interim_analyses,
-        select_tradeoff_panels=comparison_figures.select_tradeoff_panels,
-        CACHE_BYTE_KEYS=arm_columns.CACHE_BYTE_KEYS,
-        get_chance_by_arm=number_format.get_chance_by_arm,
-        get_selection_statistic=picked_rates.get_selection_statistic,
-        average_trials=picked_rates.average_trials,
-        describe_picked_rates=picked_rates.describe_picked_rates,
-        difference=render_effect,
-        training=render_training,
-        explain_effect=wording.explain_effect,
-        effect_level=wording.format_effect_level,
-        explain_speedups=effective_speedup.explain_speedups,
-        SPEEDUP_HEADER=effective_speedup.HEADER,
-        describe=wording.describe_claim,
-        find_claim_effect=wording.find_claim_effect,
-        cite=source_links.render_source_html,
-        threshold=wording.format_threshold,
-        explain=wording.explain_verdict,
-        preregistration_note=number_format.format_preregistration,
-        required_seeds=wording.format_required_seeds,
-        SUPPORTED_NOTE=wording.SUPPORTED_NOTE,
-        DECISIONS_NOTE=wording.DECISIONS_NOTE,
-        SENSITIVITY_NOTE=wording.SENSITIVITY_NOTE,
-        SENSITIVITY_HEADER=wording.SENSITIVITY_HEADER,
-        sensitivity_rows=wording.build_sensitivity_rows,
-        describe_outliers=wording.describe_outliers,
-        HOLM_OVER_ARMS=wording.HOLM_OVER_ARMS,
-        HOLM_OVER_CLAIMS=wording.HOLM_OVER_CLAIMS,
-        margin_reason=wording.format_margin_reason,
-        interval_method=wording.format_interval_method,
-        explain_wide_intervals=wording.explain_wide_intervals,
-        EXPLORATORY_NOTE=grid_layout.EXPLORATORY_NOTE,
-        name_grid=grid_layout.name_grid,
-        name_group=claim_group_tables.name_group,
-        explain_group=claim_group_tables.explain_group,
-        build_group_table=claim_group_tables.build_group_table,
-        GROUP_HEADER=claim_group_tables.GROUP_HEADER,
-        list_cell_headings=grid_layout.list_cell_headings,
-        build_cell_rows=grid_layout.build_cell_rows,
-        format_best_cell=grid_layout.format_best_cell,
-        build_effect_rows=grid_layout.build_effect_rows,
-        explain_missing_effects=grid_layout.explain_missing_effects,
-        list_reading_notes=grid_layout.list_reading_notes,
-    )
-    env.filters["plainly"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False)
-    env.filters["pretty"] = lambda value: json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2)
-    env.filters["letter"] = number_format.get_layer_letter
-    env.filters["compute_amount"] = number_format.format_compute_amount
-    env.filters["whole_intervals"] = number_format.keep_intervals_whole
     env.filters["explained"] = Glossary().explain_terms
     return env
 
 
-def render_effect(effect: Effect | CorpusClaim) -> Markup:
-    """An effect for the page, with the full value of its estimate in the markup."""
-    estimate = effect.mean if isinstance(effect, Effect) else effect.effect
-    if estimate is None:
-        return escape(number_format.NONE)
-    return Markup('<data value="{}">{}</data>').format(
-        repr(estimate), number_format.keep_intervals_whole(wording.format_effect(effect))
-    )
-
-
-def render_training(training: TrainingEquivalent) -> str:
-    """An equivalent training compute, for a cell under a heading that names it."""
-    return number_format.keep_intervals_whole(wording.format_training(training, ""))
-
-
-def build_page_figures(report: Report) -> dict[str, list[comparison_figures.Figure]]:
-    """The figures of a page, by place; `-narrow` is the same place on a phone."""
-    return {
-        "verdict": comparison_figures.build_verdict_figures(report, 640, "verdict"),
-        "verdict-narrow": comparison_figures.build_verdict_figures(report, 350, "verdict-narrow"),
-        "effects": comparison_figures.build_effect_figures(report, 640, "effects"),
-        "effects-narrow": comparison_figures.build_effect_figures(report, 350, "effects-narrow"),
-        "slopes": comparison_figures.build_slope_figures(report),
-        "tradeoff": comparison_figures.build_tradeoff_figures(report),
-        "curves": series_figures.build_curve_figures(report),
-        "length": series_figures.build_length_figures(report),
-        "positions": series_figures.build_position_figures(report),
-        "strips": series_figures.build_strip_figures(report),
-        **contrast_figures.build_contrast_figures(report, 640),
-        **contrast_figures.build_contrast_figures(report, 350, "-narrow"),
-        **build_interim_figures(report, 560),
-        **build_interim_figures(report, 310, "-narrow"),
-    }
-
-
-def list_page_figures(report: Report) -> list[comparison_figures.Figure]:
-    """All figures of a page."""
-    return [figure for figures in build_page_figures(report).values() for figure in figures]
-
-
-def render_html(
-    report: Report,
-    rendered: RenderedCharts | None = None,
-    map_archive: MapArchive | None = None,
-    bibliography: str = "",
-) -> str:
-    """The page of a report.
-
-    Args:
-        rendered: the rendered figures of the page; None renders them here.
-        map_archive: the attention maps of its runs, as `read_archive` returns them. Without them the page
-            shows the command that makes them in place of the explorer.
-        bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
-    """
-    answer = build_answer(report)
-    return _render_template(
-        "page.html",
-        report,
-        build_page_figures(report),
-        rendered,
-        head_maps.select_maps(report, map_archive or {}),
-        answer=answer,
-        bibliography=bibliography,
-        headline=headline.build_headline(report),
-        short_training=describe_short_training(report),
-        corpora_first=has_corpora_first(report),
-        primary=get_primary_effects(report),
-        citations=claim_sources.build_citations(report),
-        timed=collect_timed_intervals(report),
-        columns=arm_columns.build_arm_columns(report),
-        equal_bytes=find_equal_byte_arms(report, answer),
-        speedups=effective_speedup.build_speedup_table(report),
-    )
-
-
-def render_inspect_html(
-    report: HeadsReport, map_archive: MapArchive, start: dict[str, Any], text: str | None = None
-) -> str:
-    """The attention heads of one model as a page, like the section of a report.
-
-    Args:
-        start: the head at which it opens (arm, seed, layer, head; head None: the mean of the layer).
-        text: the text of the maps, if it is one; with the model's name it is the title.
-    """
-    selected = head_maps.select_maps(report, map_archive)
-    places = {"strips": series_figures.build_strip_figures(report)}
-    return _render_template("inspect.html", report, places, None, selected, start=start, text=text)
-
-
-def render_curves_html(report: CurvesReport) -> str:
-    """The learning curves of a report as a page, like its section."""
-    places = {
-        "curves": series_figures.build_curve_figures(report),
-        "positions": series_figures.build_position_figures(report),
-    }
-    return _render_template("curves.html", report, places, None, None)
-
-
-def _render_template(
-    template: str,
-    report: HeadsReport,
-    places: dict[str, list[comparison_figures.Figure]],
-    rendered: RenderedCharts | None,
-    selected: MapSelection | None,
-    *,
-    start: dict[str, Any] | None = None,
-    **context: Any,
-) -> str:
-    if rendered is None:
-        rendered = render_charts([figure for place in places.values() for figure in place])
-    pictures = {
-        place: [render_figure(figure, rendered) for figure in figures] for place, figures in places.items()
-    }
-    for place in [place for place in pictures if f"{place}-narrow" in pictures]:
-        pictures[place] = list(zip(pictures[place], pictures.pop(f"{place}-narrow"), strict=True))
+def render_page(page: Page, rendered: RenderedCharts | None = None) -> str:
+    """Return the page; without `rendered` its charts are rendered here."""
+    rendered = rendered or render_charts(list_charts(page.sections))
+    blocks = [block for section in page.sections for block in iterate_blocks(section.blocks)]
+    interactive = [block for block in blocks if isinstance(block, Interactive)]
+    writer = HtmlWriter(page, rendered)
     return (
         build_environment()
-        .get_template(template)
+        .get_template("page.html")
         .render(
-            r=report,
-            figures=pictures,
-            figure_errors=rendered.error_messages,
-            styles=comparison_figures.build_styles(report),
-            many=len(report.experiment.arms) > arm_columns.MANY_ARMS,
-            maps=selected,
-            continuation=CONTINUATION,
-            gallery=build_gallery(selected) if selected else [],
-            head_selection=build_head_selection(report, selected) if selected else [],
-            data=escape_json(_build_explorer_data(report, selected) | {"start": start}),
+            page=page,
+            meta=[writer.format_text(text) for text in page.meta],
+            sections=[(section, writer.format_section(section)) for section in page.sections],
+            anchors=[
+                (block.id, block.text) for block in blocks if isinstance(block, Heading) and block.id
+            ],
+            data=escape_json(dict(interactive[0].data)) if interactive else None,
             css=Markup("").join(map(load_asset, ("page.css", "explorer.css"))),
             js=load_asset("page.js") + load_asset("save_charts.js"),
             explorer=load_asset("explorer_draw.js") + load_asset("explorer.js"),
-            **context,
         )
     )
 
 
-def render_figure(figure: comparison_figures.Figure, rendered: RenderedCharts) -> Any:
-    """The chart, or its description in words where it could not be rendered."""
-    if figure.name in rendered.svgs:
-        return Markup(rendered.svgs[figure.name])
-    return Markup('<p class="note">Figure not rendered: {}</p>').format(figure.label)
+class HtmlWriter:
+    """Writes the blocks of one page, whose terms are explained where they occur first."""
 
+    def __init__(self, page: Page, rendered: RenderedCharts) -> None:
+        self._page = page
+        self._rendered = rendered
+        self._explain = Glossary().explain_terms
 
-def render_figure_page(template: str, figures: Sequence[comparison_figures.Figure], **context: Any) -> str:
-    """A page whose `figures` are the charts by name, wide and narrow, for the macro `wide_and_narrow`."""
-    rendered = render_charts(figures)
-    figure_by_name = {figure.name: figure for figure in figures}
-    figure_pairs = {
-        name: [(render_figure(wide, rendered), render_figure(figure_by_name[f"{name}-narrow"], rendered))]
-        for name, wide in figure_by_name.items()
-        if not name.endswith("-narrow")
-    }
-    return (
-        build_environment()
-        .get_template(template)
-        .render(
-            figures=figure_pairs,
-            figure_errors=rendered.error_messages,
-            css=load_asset("page.css"),
-            js=load_asset("page.js") + load_asset("save_charts.js"),
-            **context,
+    def format_section(self, section: Section) -> Markup:
+        """The section with its heading."""
+        return Markup('<section id="{}">\n<h2>{}</h2>\n{}\n</section>').format(
+            section.id, self._explain(section.heading or section.title), self._join(section.blocks)
         )
-    )
 
+    def _join(self, blocks: Iterable[Block]) -> Markup:
+        return Markup("\n").join(map(self.format_block, blocks))
 
-def _build_explorer_data(report: HeadsReport, selected: MapSelection | None) -> dict[str, Any]:
-    """The data from which a script draws the maps in full size and shows a head's scores."""
-    scores = [
-        {"name": score.name, "label": score.label, "chance": number_format.get_chance_by_arm(score)}
-        for score in (report.heads.scores if report.heads else ())
-    ]
-    if selected is None:
-        return {"maps": [], "earlier": [], "seeds": [], "picked": [], "scores": scores}
-    picks = selected.picks or HeadPicks(0, [], [])
-    entries = [entry for top in picks.top for entry in top.heads] + picks.random
-    distinct = {_locate_head(entry): asdict(entry) for entry in entries}
-    return {
-        "maps": [asdict(entry) for entry in selected.maps],
-        "earlier": [asdict(weights) for weights in selected.earlier],
-        "seeds": [asdict(weights) for weights in selected.seeds],
-        "picked": list(distinct.values()),
-        "scores": scores,
-    }
+    @singledispatchmethod
+    def format_block(self, block: Block) -> Markup:
+        """A block of a section."""
+        raise TypeError(f"{type(block).__name__} is no block of a section")
 
+    @format_block.register
+    def _(self, block: Text) -> Markup:
+        kind = block.style
+        text = self.format_text(block)
+        if kind == "plain":
+            return Markup("<p>{}</p>").format(text)
+        if kind == "strong":
+            return Markup("<p><strong>{}</strong></p>").format(text)
+        tag = "div" if kind == "banner" else "p"
+        return Markup('<{0} class="{1}">{2}</{0}>').format(Markup(tag), kind, text)
 
-@dataclass(frozen=True)
-class Thumbnail:
-    """A head's map, small."""
+    def format_text(self, text: Text) -> Markup:
+        """The parts of a text, with its links."""
+        return Markup("").join(
+            self._explain(keep_intervals_whole(part))
+            if isinstance(part, str)
+            else Markup('<a href="{}">{}</a>').format(part.href, part.text)
+            for part in text.parts
+        )
 
-    arm: str
-    seed: int
-    layer: int
-    head: int
-    value: float | None
-    image: Markup
-    names: list[str]
+    @format_block.register
+    def _(self, block: Items) -> Markup:
+        items = Markup("").join(Markup("<li>{}</li>").format(self._explain(item)) for item in block.items)
+        if not block.title:
+            return Markup("<ul>{}</ul>").format(items)
+        title, _, rest = block.title.partition(" ")
+        return Markup('<div class="banner"><strong>{}</strong> {}<ul>{}</ul></div>').format(title, rest, items)
 
+    @format_block.register
+    def _(self, block: Terms) -> Markup:
+        pairs = (
+            Markup("<dt>{}</dt><dd>{}</dd>").format(
+                term, self._format_content(text) if isinstance(text, Cell) else text
+            )
+            for term, text in block.pairs
+        )
+        return Markup("<dl>{}</dl>").format(Markup("\n").join(pairs))
 
-@dataclass(frozen=True)
-class ArmHeads:
-    """An arm's heads in one layer, by KV group."""
+    @format_block.register
+    def _(self, block: Code) -> Markup:
+        if not block.id:
+            return Markup('<pre tabindex="0">{}</pre>').format(block.text)
+        return Markup(
+            '<pre class="wrap" id="{0}" tabindex="0">{1}</pre>\n'
+            '<button class="copy" type="button" data-copies="{0}" hidden>Copy</button>'
+        ).format(block.id, block.text)
 
-    arm: str
-    seed: int
-    groups: dict[int, list[Thumbnail]]
+    @format_block.register
+    def _(self, block: Heading) -> Markup:
+        anchor = Markup(' id="{}"').format(block.id) if block.id else ""
+        return Markup("<h3{}>{}</h3>").format(anchor, block.text)
 
+    @format_block.register
+    def _(self, block: Fold) -> Markup:
+        return Markup("<details><summary>{}</summary>{}</details>").format(
+            block.title, self._join(block.blocks)
+        )
 
-@dataclass(frozen=True)
-class GalleryRow:
-    """All arms in one layer."""
+    @format_block.register
+    def _(self, block: Interactive) -> Markup:
+        return block.markup
 
-    layer: int
-    arms: list[ArmHeads]
+    @format_block.register
+    def _(self, block: Key) -> Markup:
+        arms = block.arms or [*self._page.styles]
+        items = (
+            Markup("<li>{}{}{}</li>").format(
+                self._draw_symbol(arm), arm, " (baseline)" if arm == self._page.baseline else ""
+            )
+            for arm in arms
+        )
+        return Markup('<ul class="key" aria-label="Arms">{}</ul>').format(Markup("").join(items))
 
+    def _draw_symbol(self, arm: str) -> Markup:
+        if arm not in self._page.styles:
+            return Markup()
+        color, shape = self._page.styles[arm]
+        return Markup(
+            '<svg width="12" height="12" viewBox="-6 -6 12 12" aria-hidden="true" fill="{}">{}</svg>'
+        ).format(color, Markup(SHAPES.get(shape, SHAPES["triangle-left"])))
 
-@dataclass(frozen=True)
-class HeadSelectionRow:
-    """The top heads by a score, and random ones."""
+    @format_block.register
+    def _(self, block: Chart) -> Markup:
+        pictures = [self._find_picture(name, block.label) for name in block.list_names()]
+        caption = Markup("<figcaption>{}</figcaption>").format(block.caption) if block.caption else ""
+        if len(pictures) == 1:
+            return Markup("<figure>{}{}</figure>").format(pictures[0], caption)
+        return Markup('<figure><div class="wide">{}</div><div class="narrow">{}</div>{}</figure>').format(
+            *pictures, caption
+        )
 
-    score: HeadScore
-    top: list[Thumbnail]
-    random: list[Thumbnail]
+    def _find_picture(self, name: str, label: str) -> Markup:
+        """The chart, or its description in words where it could not be rendered."""
+        if name in self._rendered.svgs:
+            return Markup(self._rendered.svgs[name])
+        return Markup('<p class="note">Figure not rendered: {}</p>').format(label)
 
+    @format_block.register
+    def _(self, block: ChartRow) -> Markup:
+        return Markup('<div class="row charts" tabindex="0" role="group" aria-label="{}">{}</div>').format(
+            block.label, self._join(block.charts)
+        )
 
-def _locate_head(entry: MapEntry) -> tuple[str, int, int, int]:
-    return entry.arm, entry.seed, entry.layers[0], entry.head_numbers[0]
+    @format_block.register
+    def _(self, table: Table) -> Markup:
+        rows = table.full_rows
+        numeric = {
+            i for row in rows for i, cell in enumerate(row.cells) if cell.kind == "number" and i
+        }
+        heads = (
+            Markup('<th scope="col"{}>{}</th>').format(
+                Markup(' class="num"') if i in numeric else "", self._explain(table.columns[i].heading)
+            )
+            for i in table.shown
+        )
+        kinds = [table.name.partition(".")[0]]
+        kinds += ["sortable"] if table.is_sortable and not any(row.details for row in rows) else []
+        kinds += ["by-arm" if len(table.shown) < MANY_COLUMNS else "stacked"] if table.by_arm else []
+        search = ""
+        if table.name == "arms" and len(rows) > LONG_LIST:
+            search = Markup(
+                '<p class="find" hidden><label>Find an arm <input type="search" id="find-arm" '
+                'autocomplete="off"></label> <span class="note">Select an arm to highlight it in every '
+                "chart.</span></p>"
+            )
+        return Markup(
+            '{}<div class="scroll" tabindex="0"><table class="{}"><caption>{}</caption>\n'
+            "<thead><tr>{}</tr></thead>\n<tbody>{}</tbody></table></div>"
+        ).format(
+            search,
+            " ".join(kinds),
+            self._explain(table.caption),
+            Markup("").join(heads),
+            Markup("\n").join(self._format_row(table, row) for row in rows),
+        )
 
-
-def build_gallery(selected: MapSelection) -> list[GalleryRow]:
-    """Per shown layer, each arm's heads as thumbnails, in boxes by KV group."""
-    decoded = [(entry, *map_archive.unpack_maps(entry)) for entry in selected.maps]
-    layers = sorted({layer for entry, *_ in decoded for layer in entry.layers})
-    max_layers = max(1, MAX_THUMBNAILS // max(1, sum(entry.heads for entry, *_ in decoded)))
-    step = -(-len(layers) // max_layers) or 1
-    rows = []
-    for layer in layers[::step]:
-        arms = []
-        for entry, weights, visible in decoded:
-            if layer not in entry.layers:
-                continue
-            row = entry.layers.index(layer)
-            groups: dict[int, list[Thumbnail]] = {}
-            for head in range(entry.heads):
-                image = map_archive.format_data_uri(
-                    map_archive.render_thumbnail(weights[row, head], visible[row])
+    def _format_row(self, table: Table, row: Row) -> Markup:
+        first, *rest = ((i, row.cells[i]) for i in table.shown)
+        cells = [Markup('<th scope="row"{}>{}</th>').format(
+            Markup(' class="prose"') if first[1].kind == "prose" else "", self._format_content(first[1])
+        )]
+        for i, cell in rest:
+            label = Markup(' data-label="{}"').format(table.columns[i].title) if table.by_arm else ""
+            kind = {"number": "num", "verdict": "word", "prose": "prose"}.get(cell.kind, "")
+            cells.append(
+                Markup("<td{}{}>{}</td>").format(
+                    Markup(' class="{}"').format(kind) if kind else "", label, self._format_content(cell)
                 )
-                names = entry.patterns[row][head] if entry.patterns else []
-                thumbnail = Thumbnail(entry.arm, entry.seed, layer, head, None, Markup(image), names)
-                groups.setdefault(entry.groups[row][head], []).append(thumbnail)
-            arms.append(ArmHeads(entry.arm, entry.seed, groups))
-        rows.append(GalleryRow(layer, arms))
-    return rows
+            )
+        arm = Markup(' data-arm="{}"').format(first[1].text) if first[1].kind == "arm" else ""
+        line = Markup("<tr{}>{}</tr>").format(arm, Markup("").join(cells))
+        if not row.details:
+            return line
+        return line + Markup(
+            '\n<tr class="details"><td colspan="{}"><details><summary>Details</summary>{}</details></td></tr>'
+        ).format(len(cells), self._join(row.details))
 
-
-def build_head_selection(report: HeadsReport, selected: MapSelection) -> list[HeadSelectionRow]:
-    """Rows of single heads with their thumbnails: the top ones by a score, beside random ones."""
-    if not selected.picks:
-        return []
-    scores = {score.name: score for score in (report.heads.scores if report.heads else ())}
-
-    def build_thumbnail(entry: MapEntry, score: str) -> Thumbnail:
-        weights, visible = map_archive.unpack_maps(entry)
-        value = entry.scores[score][0][0] if score in entry.scores else None
-        image = Markup(map_archive.format_data_uri(map_archive.render_thumbnail(weights[0, 0], visible[0])))
-        names = entry.patterns[0][0] if entry.patterns else []
-        return Thumbnail(*_locate_head(entry), value, image, names)
-
-    return [
-        HeadSelectionRow(
-            scores[top.score],
-            [build_thumbnail(entry, top.score) for entry in top.heads],
-            [build_thumbnail(entry, top.score) for entry in selected.picks.random],
-        )
-        for top in selected.picks.top
-    ]
+    def _format_content(self, cell: Cell) -> Markup:
+        """The content of a cell: a number with its full value, a verdict with its sign and color."""
+        text = Markup(escape(keep_intervals_whole(cell.text)))
+        if cell.kind == "number" and isinstance(cell.value, int | float):
+            text = Markup('<data value="{}">{}</data>').format(repr(cell.value), text)
+        elif cell.kind == "verdict":
+            word = str(cell.value)
+            sign = Markup('<span aria-hidden="true">{}</span>').format(SIGNS[word]) if word in SIGNS else ""
+            text = Markup('<span class="badge {}">{}{}</span>').format(
+                word.replace(" ", "-"), sign, self._explain(cell.text)
+            )
+        elif cell.kind == "code":
+            text = Markup("<code>{}</code>").format(text)
+        elif cell.kind == "arm":
+            text = self._draw_symbol(cell.text) + text
+        if cell.href:
+            text = Markup('<a href="{}">{}</a>').format(cell.href, text)
+        if cell.note:
+            text += Markup(' <span class="ratio">{}</span>').format(keep_intervals_whole(cell.note))
+        if cell.mark:
+            sign, meaning = cell.mark
+            text += Markup(' <span class="mark is-{}" role="img" aria-label="{}" title="{}">{}</span>').format(
+                meaning.replace(", ", "-").replace(" ", "-"), meaning, meaning, sign
+            )
+        return text
