@@ -42,8 +42,8 @@ CHARTS: dict[
     ),
     "time": (
         "shortest time of a step, ms",
-        "Lower bound of the time of a decoding step: neither the bandwidth nor the arithmetic of the device is "
-        "exceeded.",
+        "Lower bound of the time of a decoding step: neither the bandwidth nor the arithmetic of the "
+        "device is exceeded.",
         lambda cost: cost.minimum_ms,
     ),
 }
@@ -79,21 +79,29 @@ def build_cost_page(models: Mapping[str, ModelCost], serving: Serving) -> Page:
     names = [name for name in CHARTS if name != "time" or serving.device is not None]
     has_state = any(cost.state_bytes for cost in costs.values())
     method = [
-        ("counts", "Exact counts of the tensors that the config defines. Rows of layers are sums over all layers of a kind."),
+        (
+            "counts",
+            "Exact counts of the tensors that the config defines. Rows of layers are sums over all layers "
+            "of a kind.",
+        ),
         ("FLOPs", "Matrix products; a multiplication and an addition count as two."),
         ("read per step", "Weights that one token needs, once, and the cached tensors that it reads."),
-    ]  # fmt: skip
+    ]
     method += [("device", DEVICES[serving.device].source)] if serving.device else []
     return Page(
         "cost",
         TITLE,
         "What does serving cost?",
-        f"{serving.batch:,} sequences of {serving.length:,} cached tokens, weights in {serving.dtype}, cache in "
-        f"{serving.kv_dtype}{f', on {serving.device}' if serving.device else ''}.",
+        f"{serving.batch:,} sequences of {serving.length:,} cached tokens, weights in {serving.dtype}, "
+        f"cache in {serving.kv_dtype}{f', on {serving.device}' if serving.device else ''}.",
         [
-            Section("models", "Models", [_build_model_table(costs, has_state), *_describe_models(costs, serving)]),
             Section(
-                "length", "By length", [_build_chart(name, lengths, costs_by_length, styles) for name in names]
+                "models", "Models", [_build_model_table(costs, has_state), *_describe_models(costs, serving)]
+            ),
+            Section(
+                "length",
+                "By length",
+                [_build_chart(name, lengths, costs_by_length, styles) for name in names],
             ),
             Section("layers", "Layers", [_build_layer_table(name, costs[name], has_state) for name in costs]),
             Section("method", "Method", [Terms(method)]),
@@ -123,16 +131,16 @@ def _describe_models(costs: Mapping[str, ServingCost], serving: Serving) -> list
     """Models whose real costs differ from those in the table."""
     quantized = [
         note(
-            f"{name}: the checkpoint's {cost.quantization} weights are counted in {serving.dtype}. They need less "
-            "memory and time."
+            f"{name}: the checkpoint's {cost.quantization} weights are counted in {serving.dtype}. They "
+            "need less memory and time."
         )
         for name, cost in costs.items()
         if cost.quantization
     ]
     repeated = [
         note(
-            f"{name}: transformers caches keys and values once per query head, {cost.transformers_repeats} times "
-            "these bytes."
+            f"{name}: transformers caches keys and values once per query head, {cost.transformers_repeats} "
+            "times these bytes."
         )
         for name, cost in costs.items()
         if cost.transformers_repeats > 1
@@ -142,7 +150,13 @@ def _describe_models(costs: Mapping[str, ServingCost], serving: Serving) -> list
 
 def _build_layer_table(name: str, cost: ServingCost, has_state: bool) -> Table:
     """A row per kind of layer of a model."""
-    columns = [Column("layers"), Column("", "model"), Column("", "count"), Column("window"), *_list_columns(has_state)]
+    columns = [
+        Column("layers"),
+        Column("", "model"),
+        Column("", "count"),
+        Column("window"),
+        *_list_columns(has_state),
+    ]
     rows = [
         [
             f"{row.count} {row.kind}",
@@ -187,7 +201,9 @@ def _build_chart(
     return Chart(name, f"{title}. {ends}", draw, caption)
 
 
-def _build_length_spec(points: list[Spec], lengths: list[int], title: str, styles: Styles, *, width: int) -> Spec:
+def _build_length_spec(
+    points: list[Spec], lengths: list[int], title: str, styles: Styles, *, width: int
+) -> Spec:
     """Lines on logarithmic axes."""
     x = build_quantitative_channel(
         "length", _pad(lengths), "cached tokens", values=lengths, format=",d", grid=False

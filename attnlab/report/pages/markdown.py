@@ -118,9 +118,13 @@ def _(table: Table) -> list[str]:
     for number, row in enumerate(rows, 1):
         for block in row.details:
             if isinstance(block, Text):
-                details += [Markdown("- {}: {}").format(row.cells[table.shown[0]].text or f"{number}", _format_text(block))]
-            else:
-                details += ["", *_format_block(block)]
+                details += [
+                    Markdown("- {}: {}").format(
+                        row.cells[table.shown[0]].text or f"{number}", _format_text(block)
+                    )
+                ]
+            elif lines_of_block := _format_block(block):
+                details += ["", *lines_of_block]
     return [table.caption, "", *lines, *details, *([""] if details else [])]
 
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from attnlab.report import section
 from attnlab.report.charts.vega_layers import assign_styles
 from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
-from attnlab.report.number_format import NONE, format_bounds, format_number
+from attnlab.report.number_format import NONE, format_number
 from attnlab.report.pages.html import render_page
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
@@ -106,9 +106,9 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
     """The terminal summary of a ladder."""
     lines = [f"{ladder.name}: {ladder.headline}"]
     lines += [f"  EXPLORATORY: {DEVIATION_NOTE}"] if ladder.exploratory else []
-    for row in build_comparison_table(ladder).full_rows:
-        comparison, verdict, *_, sentence = (cell.text for cell in row.cells)
-        lines += [f"  {verdict}: {comparison}: {sentence}"]
+    table = build_comparison_table(ladder)
+    for record, row in zip(table.iterate_records(), table.full_rows, strict=True):
+        lines += ["  {verdict}: {comparison}: {result}".format(**record)]
         lines += [f"  {block.plain}" for block in row.details if isinstance(block, Text)]
     return [*lines, *([f"  {ladder.agreement.sentence}"] if ladder.agreement.sentence else [])]
 
@@ -116,7 +116,9 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
 def _build_verdicts(ladder: LadderReport) -> Section:
     """The answer, the chart of the first claim's comparison, and the verdict on every comparison."""
     step = ladder.step_name
-    blocks: list[Block] = [Text(describe_sizes_and_verdicts(ladder), style="answer")]
+    blocks: list[Block] = []
+    for claim in ladder.claims[:1]:
+        blocks.append(Text(f"{claim.says}: {ladder.format_claim_verdicts(claim)}.", style="answer"))
     if ladder.exploratory:
         blocks.append(Text(f"EXPLORATORY: {DEVIATION_NOTE}", style="banner"))
     if ladder.comparisons:
@@ -126,7 +128,10 @@ def _build_verdicts(ladder: LadderReport) -> Section:
     else:
         blocks.append(Text(f"{Verdict.NO_RESULT}: no pair of arms was compared.", style="strong"))
     blocks += [
-        note(f"Margin {format_number(ladder.margin)} {ladder.unit} at each {step}. {ladder.margin_reason or ''}"),
+        note(
+            f"Margin {format_number(ladder.margin)} {ladder.unit} at each {step}. ",
+            ladder.margin_reason or "",
+        ),
         note(describe_intervals(ladder)),
     ]
     has_budgets = bool(ladder.ladder.budgets)
@@ -134,13 +139,6 @@ def _build_verdicts(ladder: LadderReport) -> Section:
     rule = Text(BUDGET_RULE_TEXT if has_budgets else RULE_TEXT)
     title = f"Rule of the {'budget' if has_budgets else 'scaling'} verdict, and effects by {step}"
     return Section("verdict", f"Across {step}s", [*blocks, Fold(title, [rule, *tables])])
-
-
-def describe_sizes_and_verdicts(ladder: LadderReport) -> str:
-    """The sizes and the corpus, and the verdicts of all claims."""
-    claims = [f"{claim.says}: {ladder.format_claim_verdicts(claim)}" for claim in ladder.claims]
-    scope = ", ".join(filter(None, (f"{len(ladder.sizes)} {ladder.step_name}s", ladder.scope)))
-    return " ".join(f"{sentence}." for sentence in (scope, "; ".join(claims)) if sentence)
 
 
 def describe_intervals(ladder: LadderReport) -> str:
@@ -166,14 +164,17 @@ def build_comparison_table(ladder: LadderReport) -> Table:
         texts = filter(None, (_format_reason(row), describe_learning_rate_caveat(ladder, row)))
         details: list[Block] = [*map(note, texts)]
         details += [charts[i]] if i in charts and i != ladder.main_index else []
-        cells = [_name_pair(row), section.verdict(row.verdict), row.arm, row.against]
-        rows.append(Row([*cells, Cell(row.sentence, kind="prose")], details))
-    columns = [Column("comparison"), Column("verdict"), Column("", "arm"), Column("", "against"), Column("result")]
+        verdict = Cell(row.verdict, row.verdict, note=ladder.get_meaning(row), kind="verdict")
+        result = Cell(row.sentence, kind="prose")
+        rows.append(Row([f"{row.arm} against {row.against}", verdict, row.arm, row.against, result], details))
+    columns = [
+        Column("comparison"),
+        Column("verdict"),
+        Column("", "arm"),
+        Column("", "against"),
+        Column("result"),
+    ]
     return Table("ladder", f"Verdicts across {ladder.step_name}s.", columns, rows)
-
-
-def _name_pair(row: Comparison) -> str:
-    return f"{row.arm} against {row.against}"
 
 
 def describe_learning_rate_caveat(ladder: LadderReport, comparison: Comparison) -> str:
@@ -196,14 +197,18 @@ def describe_learning_rate_caveat(ladder: LadderReport, comparison: Comparison) 
 def _build_effects(ladder: LadderReport) -> Table:
     """A row per comparison and size or budget."""
     columns = [
-        Column("comparison"),
-        Column(ladder.step_name, "step"),
-        Column("effect", unit=ladder.unit, ends=("low", "high")),
-        Column("seeds", "n"),
-        Column("", "flops"),
-    ]
+        Column("arm"), Column("against"), Column(ladder.step_name, "step"), Column("", "flops"),
+        Column("effect", "mean", ladder.unit, ("low", "high")), Column("seeds", "n"),
+    ]  # fmt: skip
     rows = [
-        [_name_pair(row), effect.size, _render_mean(effect), section.number(effect.n), section.number(effect.flops)]
+        [
+            section.arm(row.arm),
+            row.against,
+            effect.size,
+            section.number(effect.flops),
+            _render_mean(effect),
+            section.number(effect.n),
+        ]
         for row in ladder.comparisons
         for effect in row.effects
     ]
@@ -213,12 +218,12 @@ def _build_effects(ladder: LadderReport) -> Table:
 
 def _build_trends(ladder: LadderReport) -> Table:
     """The change of each effect over the ladder, and where its line leads."""
-    columns = [Column("comparison"), Column("change over the ladder", "change")]
+    columns = [Column("arm"), Column("against"), Column("change over the ladder", "change")]
     caption = "Change of the effect along the lines of the seeds over log2 of the budget."
     if not ladder.ladder.budgets:
         caption = (
-            "Change of the effect along its fitted line over the logarithm of compute. Hold-out test: the largest "
-            "size, predicted from the others."
+            "Change of the effect along its fitted line over the logarithm of compute. Hold-out test: the "
+            "largest size, predicted from the others."
         )
         columns += [
             Column("at ten times the compute", "at_tenfold_compute"),
@@ -229,10 +234,13 @@ def _build_trends(ladder: LadderReport) -> Table:
         ]
     rows = [
         [
-            _name_pair(row),
+            section.arm(row.arm),
+            row.against,
             *map(_render_mean, (row.change, row.extrapolation, row.at_tenfold_parameters, row.holdout)),
             section.number(row.holdout.observed if row.holdout else None, DIGITS, sign=True),
-            {True: "agrees", False: "differs", None: "undecided"}[row.holdout.hit] if row.holdout else section.EMPTY,
+            {True: "agrees", False: "differs", None: "undecided"}[row.holdout.hit]
+            if row.holdout
+            else section.EMPTY,
         ][: len(columns)]
         for row in ladder.comparisons
     ]
@@ -240,10 +248,9 @@ def _build_trends(ladder: LadderReport) -> Table:
 
 
 def _render_mean(mean: MeanInterval | None) -> Cell:
-    if mean is None:
-        return section.number(None)
-    text = f"{format_number(mean.mean, DIGITS, sign=True)} {format_bounds(mean.low, mean.high, DIGITS)}"
-    return Cell(text, mean.mean, mean.low, mean.high, kind="number")
+    return (
+        section.interval(mean.mean, mean.low, mean.high, DIGITS, sign=True) if mean else section.number(None)
+    )
 
 
 def _build_losses(ladder: LadderReport) -> Section:
@@ -269,10 +276,10 @@ def _build_losses(ladder: LadderReport) -> Section:
     ]
     if rows:
         caption = (
-            f"Training compute that {ladder.baseline} needs to match the loss of an arm at the largest size, relative "
-            "to the compute of the arm: at +25% it needs 1.25 times as much, so the arm saves 1 − 1/1.25 = 20%. The "
-            f"estimate uses a power law through the losses of {ladder.baseline} above an unknown floor, so the table "
-            "has several floors."
+            f"Training compute that {ladder.baseline} needs to match the loss of an arm at the largest "
+            "size, relative to the compute of the arm: at +25% it needs 1.25 times as much, so the arm "
+            f"saves 1 − 1/1.25 = 20%. The estimate uses a power law through the losses of {ladder.baseline} "
+            "above an unknown floor, so the table has several floors."
         )
         blocks.append(Table("ladder_compute", caption, columns, rows))
     return Section("losses", "Loss and compute", blocks)
@@ -290,7 +297,9 @@ def _render_multiplier(value: float | None, low: float | None, high: float | Non
 def _build_claims(ladder: LadderReport, citations: Sequence[Citation], bibliography: str) -> Section:
     """The verdict on every claim at each size or budget."""
     step = "budget" if ladder.ladder.budgets else "ladder size"
-    sources = [format_citation(citation, bibliography) for citation in citations] or [[] for _ in ladder.claims]
+    sources = [format_citation(citation, bibliography) for citation in citations] or [
+        [] for _ in ladder.claims
+    ]
     rows = [
         Row(
             [
@@ -304,14 +313,17 @@ def _build_claims(ladder: LadderReport, citations: Sequence[Citation], bibliogra
     columns = [Column("claim"), *(Column(size.name) for size in ladder.sizes)]
     table = Table("ladder_claims", f"Verdict at each {step}, from its own report.", columns, rows)
     sentence = ladder.agreement.sentence  # empty of budgets
-    return Section("claims", "Claims", [*([Text(sentence)] if sentence else []), table], f"Claims at each {step}")
+    return Section(
+        "claims", "Claims", [*([Text(sentence)] if sentence else []), table], f"Claims at each {step}"
+    )
 
 
 def _build_sizes(ladder: LadderReport) -> Section:
     """Resources, learning rates and results of each size or budget."""
     columns = [
-        Column(ladder.step_name, "step"), Column("parameters"), Column("without embeddings", "parameters_non_embedding"),
-        Column("tokens"), Column("steps"), Column("FLOPs per run", "flops"), Column("learning rates", "learning_rates"),
+        Column(ladder.step_name, "step"), Column("parameters"),
+        Column("without embeddings", "parameters_non_embedding"), Column("tokens"), Column("steps"),
+        Column("FLOPs per run", "flops"), Column("learning rates", "learning_rates"),
         Column("runs", "finished"), Column("", "planned"), Column("verdict"),
     ]  # fmt: skip
     rows = [
