@@ -35,6 +35,7 @@ class Cell:
         kind: an arm has its symbol, a verdict its color; prose may be broken into lines.
         href: the address that the text leads to.
         mark: a sign beside the text, with its meaning in words.
+        parts: the text with several links, for readers.
     """
 
     text: str
@@ -45,6 +46,7 @@ class Cell:
     kind: CellKind = "text"
     href: str = ""
     mark: tuple[str, str] | None = None
+    parts: Sequence["str | Link"] = ()
 
     @property
     def content(self) -> str:
@@ -52,13 +54,20 @@ class Cell:
         return " ".join(filter(None, (self.text, self.note, self.mark[0] if self.mark else "")))
 
 
-def number(value: Any, digits: int | None = None, *, sign: bool = False, unit: str = "", note: str = "") -> Cell:
+def number(
+    value: Any, digits: int | None = None, *, sign: bool = False, unit: str = "", note: str = ""
+) -> Cell:
     """A number with `digits` decimals, or four significant digits; a dash where it is None."""
     return Cell(format_number(value, digits, sign=sign, unit=unit), value, note=note, kind="number")
 
 
 def interval(
-    value: float | None, low: float | None, high: float | None, digits: int | None = None, *, sign: bool = False
+    value: float | None,
+    low: float | None,
+    high: float | None,
+    digits: int | None = None,
+    *,
+    sign: bool = False,
 ) -> Cell:
     """A number with an interval in small print; a bound that is None hides the interval."""
     note = "" if low is None or high is None else format_bounds(low, high, digits, sign=sign)
@@ -88,6 +97,11 @@ def arm(name: str, note: str = "") -> Cell:
 def code(text: str) -> Cell:
     """Text in the type of code."""
     return Cell(text, kind="code")
+
+
+def links(*parts: "str | Link") -> Cell:
+    """Prose with links."""
+    return Cell(Text(*parts).plain, kind="prose", parts=parts)
 
 
 @dataclass(frozen=True)
@@ -157,11 +171,16 @@ class Table:
     def iterate_records(self) -> Iterator[dict[str, Any]]:
         """Yield each row for programs: a value by column, and the ends of intervals beside it."""
         rows = [[_to_cell(cell) for cell in row.cells] for row in self.full_rows]
-        has_ends = [any(row[i].low is not None or row[i].high is not None for row in rows) for i in range(len(self.columns))]
+        has_ends = [
+            any(row[i].low is not None or row[i].high is not None for row in rows)
+            for i in range(len(self.columns))
+        ]
         for row in rows:
             record: dict[str, Any] = {}
             for column, cell, with_ends in zip(self.columns, row, has_ends, strict=True):
-                record[column.key] = cell.value if cell.kind == "number" or cell.value is not None else cell.text
+                record[column.key] = (
+                    cell.value if cell.kind == "number" or cell.value is not None else cell.text
+                )
                 if with_ends or column.ends:
                     low, high = column.ends or (f"{column.key}_low", f"{column.key}_high")
                     record |= {low: cell.low, high: cell.high}
@@ -352,10 +371,7 @@ def list_tables(sections: Iterable[Section]) -> dict[str, Table]:
 def list_charts(sections: Iterable[Section]) -> list[Chart]:
     """Return the charts of sections."""
     return [
-        block
-        for section in sections
-        for block in iterate_blocks(section.blocks)
-        if isinstance(block, Chart)
+        block for section in sections for block in iterate_blocks(section.blocks) if isinstance(block, Chart)
     ]
 
 

@@ -84,7 +84,7 @@ def render_page(page: Page, rendered: RenderedCharts | None = None) -> str:
     """Return the page; without `rendered` its charts are rendered here."""
     rendered = rendered or render_charts(list_charts(page.sections))
     blocks = [block for section in page.sections for block in iterate_blocks(section.blocks)]
-    interactive = [block for block in blocks if isinstance(block, Interactive)]
+    interactive = [block for block in blocks if isinstance(block, Interactive) and block.data]
     writer = HtmlWriter(page, rendered)
     return (
         build_environment()
@@ -299,6 +299,8 @@ class HtmlWriter:
             text = Markup("<code>{}</code>").format(text)
         elif cell.kind == "arm":
             text = self._draw_symbol(cell.text) + text
+        elif cell.parts:
+            text = self.format_text(Text(*cell.parts))
         if cell.href:
             text = Markup('<a href="{}">{}</a>').format(cell.href, text)
         if cell.note:

@@ -297,20 +297,17 @@ def _render_multiplier(value: float | None, low: float | None, high: float | Non
 def _build_claims(ladder: LadderReport, citations: Sequence[Citation], bibliography: str) -> Section:
     """The verdict on every claim at each size or budget."""
     step = "budget" if ladder.ladder.budgets else "ladder size"
-    sources = [format_citation(citation, bibliography) for citation in citations] or [
-        [] for _ in ladder.claims
-    ]
+    columns = [Column("claim"), *(Column(size.name) for size in ladder.sizes), Column("source")]
+    sources = [section.links(*format_citation(citation, bibliography)) for citation in citations]
     rows = [
-        Row(
-            [
-                Cell(claim.says, kind="prose"),
-                *(section.verdict(verdict) if verdict else section.EMPTY for verdict in claim.verdicts),
-            ],
-            [note(*source)] if source else [],
-        )
-        for claim, source in zip(ladder.claims, sources, strict=True)
+        [
+            Cell(claim.says, kind="prose"),
+            *(section.verdict(verdict) if verdict else section.EMPTY for verdict in claim.verdicts),
+            *([sources[i]] if sources else []),
+        ]
+        for i, claim in enumerate(ladder.claims)
     ]
-    columns = [Column("claim"), *(Column(size.name) for size in ladder.sizes)]
+    columns = columns if sources else columns[:-1]
     table = Table("ladder_claims", f"Verdict at each {step}, from its own report.", columns, rows)
     sentence = ladder.agreement.sentence  # empty of budgets
     return Section(
