@@ -27,7 +27,6 @@ from attnlab.stats.evidence import CONFIDENCE_LEVEL
 SITE = Path(__file__).resolve().parent
 REFERENCES = SITE.parents[1] / "reports" / "reference"
 EFFECT_HEADER = f"effect, {format_percent(CONFIDENCE_LEVEL)}% CI"
-ACROSS_HEADER = "across sizes or budgets"
 
 
 def write_ledger(folder: Path) -> list[Path]:
@@ -61,7 +60,6 @@ class LedgerPage:
             self._build_totals(),
             *self._build_goals(),
             self._build_hypotheses(),
-            self._build_disputes(),
             self._build_conflicts(),
             self._build_identities(),
             self._build_reports(),
@@ -149,12 +147,15 @@ class LedgerPage:
                 EFFECT_HEADER: _render_effect(row),
                 "decided on": Cell(row.decision_interval),
                 "seeds": Cell(row.seeds, kind="prose"),
-                ACROSS_HEADER: Cell(row.ladder_verdict, kind="prose"),
+                "across sizes or budgets": Cell(row.ladder_verdict, kind="prose"),
                 "on other corpora": Cell(row.corpora, kind="prose"),
                 "tested": Cell(row.comparison, kind="prose"),
                 "rationale": Cell(row.reason, kind="prose"),
                 "source": self._cite("; ".join(row.sources)),
                 "finding of the source": Cell(row.source_says, kind="prose"),
+                "conflicting source": self._cite(
+                    row.conflicting_source, row.conflicting_source and row.conflicting_says
+                ),
                 "experiment": self._link_report(row),
                 "axis": Cell(row.axis),
             }
@@ -167,35 +168,6 @@ class LedgerPage:
         return Table(
             name, "Claims with their results and sources.", [*map(Column, titles)], body, by_arm=True
         )
-
-    def _build_disputes(self) -> Section:
-        """The claims that another source contradicts."""
-        rows = [
-            [
-                Cell(row.says, kind="prose"),
-                self._cite("; ".join(row.sources), row.source_says),
-                self._cite(row.conflicting_source, row.conflicting_says),
-                _render_verdict(row),
-                _render_effect(row),
-                Cell(row.ladder_verdict, kind="prose"),
-                self._link_report(row),
-            ]
-            for row in self._ledger.select_rows(identity=False)
-            if row.conflicting_source
-        ]
-        titles = (
-            "claim",
-            "source",
-            "conflicting source",
-            "verdict",
-            EFFECT_HEADER,
-            ACROSS_HEADER,
-            "experiment",
-        )
-        table = Table(
-            "disputes", "Both sources, and the result here.", [*map(Column, titles)], rows, by_arm=True
-        )
-        return Section("disputes", "Where sources disagree", [table] if rows else [])
 
     def _build_conflicts(self) -> Section:
         """The pairs of reports that differ on the same arms."""
@@ -242,7 +214,7 @@ class LedgerPage:
         return Section("noise", "False positives", [Table("false_positives", caption, columns, rates.rules)])
 
     def _cite(self, source: str, says: str = "") -> Cell:
-        return section.links(*split_source(source, self._bibliography), f": {says}" if says else "")
+        return section.links(*split_source(source or NONE, self._bibliography), f": {says}" if says else "")
 
     def _link_report(self, row: LedgerRow | LedgerReport | GoalOption) -> Cell:
         return self._link(

@@ -115,7 +115,7 @@ class FloorMultiplier(Interval):
     """A compute multiplier under one assumed floor of the loss."""
 
     floor: float
-    value: float | None
+    value: float
 
 
 class Multiplier(FrozenModel):

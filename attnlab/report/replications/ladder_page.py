@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from attnlab.report import section
 from attnlab.report.charts.vega_layers import assign_styles
-from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
+from attnlab.report.ladder_schema import LADDER_FILE, Comparison, FloorMultiplier, LadderReport
 from attnlab.report.number_format import NONE, format_number
 from attnlab.report.pages.html import render_page
 from attnlab.report.pages.markdown import render_markdown
@@ -81,7 +81,7 @@ def build_ladder_page(
     sections = [
         _build_verdicts(ladder),
         _build_losses(ladder),
-        _build_claims(ladder, citations, bibliography),
+        _build_claims(ladder, citations or [Citation()] * len(ladder.claims), bibliography),
         _build_sizes(ladder),
         _build_reproduction(ladder),
     ]
@@ -135,10 +135,9 @@ def _build_verdicts(ladder: LadderReport) -> Section:
         note(describe_intervals(ladder)),
     ]
     has_budgets = bool(ladder.ladder.budgets)
-    tables = [_build_effects(ladder), _build_trends(ladder)] if ladder.comparisons else []
     rule = Text(BUDGET_RULE_TEXT if has_budgets else RULE_TEXT)
     title = f"Rule of the {'budget' if has_budgets else 'scaling'} verdict, and effects by {step}"
-    return Section("verdict", f"Across {step}s", [*blocks, Fold(title, [rule, *tables])])
+    return Section("verdict", f"Across {step}s", [*blocks, Fold(title, [rule, _build_effects(ladder)])])
 
 
 def describe_intervals(ladder: LadderReport) -> str:
@@ -157,23 +156,45 @@ def _format_reason(comparison: Comparison) -> str:
 
 
 def build_comparison_table(ladder: LadderReport) -> Table:
-    """The verdict on every comparison with its sentence; reason, caveat and chart are details."""
+    """The verdict on every comparison with its sentence; reasons, caveats and chart are details."""
     charts = ladder_figures.build_effect_charts(ladder)
+    names = (
+        "arm",
+        "against",
+        "change",
+        "at_tenfold_compute",
+        "at_tenfold_parameters",
+        "predicted",
+        "observed",
+    )
     rows = []
     for i, row in enumerate(ladder.comparisons):
-        texts = filter(None, (_format_reason(row), describe_learning_rate_caveat(ladder, row)))
-        details: list[Block] = [*map(note, texts)]
+        holdout = row.holdout
+        predicted, observed = (
+            _render_mean(holdout),
+            section.number(holdout and holdout.observed, DIGITS, sign=True),
+        )
+        notes = [
+            _format_reason(row),
+            f"Prediction of the largest size: {predicted.content}; observed {observed.text}."
+            if holdout
+            else "",
+            describe_learning_rate_caveat(ladder, row),
+        ]
+        details: list[Block] = [*map(note, filter(None, notes))]
         details += [charts[i]] if i in charts and i != ladder.main_index else []
-        verdict = Cell(row.verdict, row.verdict, note=ladder.get_meaning(row), kind="verdict")
-        result = Cell(row.sentence, kind="prose")
-        rows.append(Row([f"{row.arm} against {row.against}", verdict, row.arm, row.against, result], details))
-    columns = [
-        Column("comparison"),
-        Column("verdict"),
-        Column("", "arm"),
-        Column("", "against"),
-        Column("result"),
-    ]
+        cells = [
+            f"{row.arm} against {row.against}",
+            Cell(row.verdict, row.verdict, note=ladder.get_meaning(row), kind="verdict"),
+            Cell(row.sentence, kind="prose"),
+            row.arm,
+            row.against,
+            *map(_render_mean, (row.change, row.extrapolation, row.at_tenfold_parameters)),
+            predicted,
+            observed,
+        ]
+        rows.append(Row(cells, details))
+    columns = [*map(Column, ("comparison", "verdict", "result")), *(Column("", name) for name in names)]
     return Table("ladder", f"Verdicts across {ladder.step_name}s.", columns, rows)
 
 
@@ -216,37 +237,6 @@ def _build_effects(ladder: LadderReport) -> Table:
     return Table("ladder_effects", f"Effect at each {step}, paired by seed.", columns, rows)
 
 
-def _build_trends(ladder: LadderReport) -> Table:
-    """The change of each effect over the ladder, and where its line leads."""
-    columns = [Column("arm"), Column("against"), Column("change over the ladder", "change")]
-    caption = "Change of the effect along the lines of the seeds over log2 of the budget."
-    if not ladder.ladder.budgets:
-        caption = (
-            "Change of the effect along its fitted line over the logarithm of compute. Hold-out test: the "
-            "largest size, predicted from the others."
-        )
-        columns += [
-            Column("at ten times the compute", "at_tenfold_compute"),
-            Column("at ten times the parameters", "at_tenfold_parameters"),
-            Column("prediction of the largest size", "predicted"),
-            Column("observed there", "observed"),
-            Column("hold-out test", "holdout"),
-        ]
-    rows = [
-        [
-            section.arm(row.arm),
-            row.against,
-            *map(_render_mean, (row.change, row.extrapolation, row.at_tenfold_parameters, row.holdout)),
-            section.number(row.holdout.observed if row.holdout else None, DIGITS, sign=True),
-            {True: "agrees", False: "differs", None: "undecided"}[row.holdout.hit]
-            if row.holdout
-            else section.EMPTY,
-        ][: len(columns)]
-        for row in ladder.comparisons
-    ]
-    return Table("ladder_trends", caption, columns, rows)
-
-
 def _render_mean(mean: MeanInterval | None) -> Cell:
     return (
         section.interval(mean.mean, mean.low, mean.high, DIGITS, sign=True) if mean else section.number(None)
@@ -267,12 +257,12 @@ def _build_losses(ladder: LadderReport) -> Section:
         [
             section.arm(row.arm),
             name.replace(" %", "%") + ("" if name == "fitted" else " of the lowest loss"),
-            section.number(cell.floor, 2),
-            _render_multiplier(cell.value, cell.low, cell.high, ladder.level),
+            section.number(multiplier.floor, 2),
+            _render_multiplier(multiplier, ladder.level),
         ]
         for row in ladder.losses
         if row.multiplier
-        for name, cell in row.multiplier.floors.items()
+        for name, multiplier in row.multiplier.floors.items()
     ]
     if rows:
         caption = (
@@ -285,34 +275,30 @@ def _build_losses(ladder: LadderReport) -> Section:
     return Section("losses", "Loss and compute", blocks)
 
 
-def _render_multiplier(value: float | None, low: float | None, high: float | None, level: float) -> Cell:
+def _render_multiplier(multiplier: FloorMultiplier, level: float) -> Cell:
     """A compute multiplier as the relative change of training compute that it is: 1.25 is +25%."""
-    if value is None:
-        return section.number(None)
-    low, high = (None if end is None else end - 1 for end in (low, high))
-    training = TrainingEquivalent(compute_change=value - 1, low=low, high=high, level=level)
-    return Cell(format_training(training, ""), value - 1, low, high, kind="number")
+    low, high = (None if end is None else end - 1 for end in (multiplier.low, multiplier.high))
+    training = TrainingEquivalent(compute_change=multiplier.value - 1, low=low, high=high, level=level)
+    return Cell(format_training(training, ""), training.compute_change, low, high, kind="number")
 
 
 def _build_claims(ladder: LadderReport, citations: Sequence[Citation], bibliography: str) -> Section:
     """The verdict on every claim at each size or budget."""
     step = "budget" if ladder.ladder.budgets else "ladder size"
-    columns = [Column("claim"), *(Column(size.name) for size in ladder.sizes), Column("source")]
-    sources = [section.links(*format_citation(citation, bibliography)) for citation in citations]
     rows = [
         [
             Cell(claim.says, kind="prose"),
             *(section.verdict(verdict) if verdict else section.EMPTY for verdict in claim.verdicts),
-            *([sources[i]] if sources else []),
+            section.links(*format_citation(citation, bibliography)),
         ]
-        for i, claim in enumerate(ladder.claims)
+        for claim, citation in zip(ladder.claims, citations, strict=True)
     ]
-    columns = columns if sources else columns[:-1]
-    table = Table("ladder_claims", f"Verdict at each {step}, from its own report.", columns, rows)
-    sentence = ladder.agreement.sentence  # empty of budgets
-    return Section(
-        "claims", "Claims", [*([Text(sentence)] if sentence else []), table], f"Claims at each {step}"
+    titles = ["claim", *(size.name for size in ladder.sizes), "source"]
+    table = Table(
+        "ladder_claims", f"Verdict at each {step}, from its own report.", [*map(Column, titles)], rows
     )
+    agreement = [Text(ladder.agreement.sentence)] if ladder.agreement.sentence else []  # not of budgets
+    return Section("claims", "Claims", [*agreement, table], f"Claims at each {step}")
 
 
 def _build_sizes(ladder: LadderReport) -> Section:
