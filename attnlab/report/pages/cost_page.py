@@ -120,21 +120,13 @@ def build_cost_page(models: Mapping[str, ModelCost], serving: Serving) -> Page:
 
 def _build_table(name: str, caption: str, costs: Sequence[tuple[Cell, Costs]]) -> Table:
     """A row per model or kind of layer, a column per cost that any of them has."""
-    values = [[getattr(cost, key, None) for key in COSTS] for _, cost in costs]
-    shown = [i for i in range(len(COSTS)) if any(row[i] is not None for row in values)]
-    columns = [Column(title, key) for key, (title, _) in COSTS.items()]
-    formats = [text_format for _, text_format in COSTS.values()]
-    rows = [
-        [
-            label,
-            *(
-                section.number(None) if row[i] is None else Cell(formats[i](row[i]), row[i], kind="number")
-                for i in shown
-            ),
-        ]
-        for (label, _), row in zip(costs, values, strict=True)
-    ]
-    return Table(name, caption, [Column(name), *(columns[i] for i in shown)], rows)
+    keys = [key for key in COSTS if any(getattr(cost, key, None) is not None for _, cost in costs)]
+    rows = [[label, *(_render_cost(key, getattr(cost, key, None)) for key in keys)] for label, cost in costs]
+    return Table(name, caption, [Column(name), *(Column(COSTS[key][0], key) for key in keys)], rows)
+
+
+def _render_cost(key: str, value: float | None) -> Cell:
+    return section.EMPTY if value is None else Cell(COSTS[key][1](value), value, kind="number")
 
 
 def _describe_models(costs: Mapping[str, ServingCost], serving: Serving) -> list[Text]:
