@@ -13,8 +13,8 @@ from attnlab.report.tables.arm_columns import MANY_ARMS
 
 PLACE: Final = 70
 POSITIONS_NOTE = (
-    "Last panel: mean loss over seeds at each position of the context, at the end of training. A falling line "
-    "shows that the arm uses more context; a flat line shows that it does not."
+    "Last panel: mean loss over seeds at each position of the context, at the end of training. A falling "
+    "line shows that the arm uses more context; a flat line shows that it does not."
 )
 
 

@@ -21,11 +21,12 @@ from attnlab.report.tables.wording import (
 
 PLACE: Final = 50
 CAPTION = (
-    "Differences to {baseline} over complete pairs. {holm} is adjusted over the arms of a metric and decides no "
-    "claim; p equivalent and p non-inferior are unadjusted tests against the margin. Each verdict uses the alpha "
-    "beside it, which Holm’s method allocates to the claim about that arm, so that it never goes beyond the "
-    "verdict on the claim; without a claim the alpha is 5%. Where the 95% CI alone would give another verdict, "
-    "the level that decides follows it: 1 − 2·alpha for EQUIVALENT and NON-INFERIOR, otherwise 1 − alpha."
+    "Differences to {baseline} over complete pairs. {holm} is adjusted over the arms of a metric and decides "
+    "no claim; p equivalent and p non-inferior are unadjusted tests against the margin. Each verdict uses the "
+    "alpha beside it, which Holm’s method allocates to the claim about that arm, so that it never goes beyond "
+    "the verdict on the claim; without a claim the alpha is 5%. Where the 95% CI alone would give another "
+    "verdict, the level that decides follows it: 1 − 2·alpha for EQUIVALENT and NON-INFERIOR, otherwise "
+    "1 − alpha."
 )
 
 
@@ -68,11 +69,11 @@ def _build_table(report: Report) -> Table:
     columns = [
         Column("arm"), Column("", "against"), Column("metric"), Column("", "unit"), Column("", "primary"),
         Column("seeds", "n"), Column(DELTA, "mean", ends=("low", "high")), Column("", "level"),
-        Column("", "margin"), Column("sd"), Column(HOLM_OVER_ARMS, "p_holm"), Column("p equivalent", "p_equivalent"),
-        Column("p non-inferior", "p_noninferior"), Column("", "p"), Column("verdict"),
+        Column("", "margin"), Column("sd"), Column(HOLM_OVER_ARMS, "p_holm"),
+        Column("p equivalent", "p_equivalent"), Column("p non-inferior", "p_noninferior"), Column("", "p"), Column("verdict"),
         Column("training compute" if report.compute_calibration else "", "training"),
     ]  # fmt: skip
-    rows = []
+    rows: list[list[Cell | str]] = []
     for row in report.effects:
         training = row.training_equivalent
         alpha = f"alpha {format_percent(row.alpha)}%" if row.primary and row.mean is not None else ""
@@ -108,7 +109,7 @@ def _build_pairs(report: Report) -> Table:
         Column(title)
         for title in ("arm", "metric", "seed", "value", report.experiment.baseline, "difference")
     ]
-    rows = [
+    rows: list[list[Cell | str]] = [
         [
             section.arm(row.arm),
             row.metric,

@@ -43,8 +43,8 @@ def build(report: Report, context: PageContext) -> Section:
             for panel in equal_costs
         ),
         section.note(
-            f"The vertical bar is the 95% interval of the paired difference to {experiment.baseline}, centered "
-            "at the mean of the arm; the baseline has none."
+            f"The vertical bar is the 95% interval of the paired difference to {experiment.baseline}, "
+            "centered at the mean of the arm; the baseline has none."
         ),
         *([Fold("Ranking at equal cache size", [ranking])] if ranking else []),
         Fold("Table of costs and results", [_build_costs(report)], is_long=many),
