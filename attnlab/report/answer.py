@@ -19,11 +19,9 @@ from attnlab.report.schema import (
     Verdict,
 )
 from attnlab.report.tables.arm_columns import (
-    CACHE_BYTE_KEYS,
     MANY_ARMS,
     average_seeds,
     build_arm_columns,
-    compare_by_seed,
     get_values_by_seed,
 )
 from attnlab.report.tables.arm_options import describe_arm_options
@@ -90,19 +88,6 @@ class Answer:
     def has_precision_column(self) -> bool:
         """Whether an arm was trained at another precision than the baseline."""
         return any(row.precision for row in self.arms)
-
-
-@dataclass(frozen=True)
-class EqualBytesArm:
-    """An arm that caches as many bytes as another, with its difference from the best of them.
-
-    `cache_bytes` are the bytes per token and per text.
-    """
-
-    cache_bytes: tuple[float, ...]
-    arm: str
-    result: PairedMean
-    difference: PairedMean
 
 
 def build_answer(report: Report) -> Answer:
@@ -193,30 +178,6 @@ def collect_timed_intervals(report: Report) -> dict[tuple[str, str], tuple[float
         for point in panel.points
         if point.x_low is not None and point.x_high is not None
     }
-
-
-def find_equal_byte_arms(report: Report, prepared: Answer) -> list[EqualBytesArm]:
-    """Find among many arms those that cache as many bytes as another.
-
-    They are sorted by bytes, most first, then by result, best first.
-    """
-    baseline = report.experiment.baseline
-    effects = [row for row in report.effects if row.primary]
-    indices = [index for index, cost in enumerate(prepared.costs) if cost.key in CACHE_BYTE_KEYS]
-    groups: dict[tuple[float, ...], list[AnswerArm]] = {}
-    for row in prepared.arms:
-        cache_bytes = tuple(cost for index in indices if (cost := row.costs[index]) is not None)
-        if cache_bytes and len(cache_bytes) == len(indices) and row.result.mean is not None and row.is_ranked:
-            groups.setdefault(cache_bytes, []).append(row)
-    equal_groups = {cache_bytes: rows for cache_bytes, rows in groups.items() if len(rows) > 1}
-    if len(report.experiment.arms) <= MANY_ARMS or len(equal_groups) < 2:
-        return []
-    equal_arms = []
-    for cache_bytes, rows in sorted(equal_groups.items(), reverse=True):
-        for row in rows:
-            difference = compare_by_seed(effects, row.arm, rows[0].arm, baseline)
-            equal_arms.append(EqualBytesArm(cache_bytes, row.arm, row.result, difference))
-    return equal_arms
 
 
 def _format_mean_interval(mean: MeanInterval | None, digits: int) -> str:

@@ -25,7 +25,6 @@ from attnlab.report.pages.report_files import find_report
 from attnlab.report.report_builder import build_run_row, summarize_experiment
 from attnlab.report.schema import ClaimResult, CurvesReport, Effect, RunRow, SeedRange, load_report
 from attnlab.report.tables.curves import build_curves, build_position_losses
-from attnlab.report.tables.effective_speedup import Speedup, compute_speedup
 from attnlab.report.tables.map_archive import ARCHIVE_NAME, get_layers, list_archive_runs, read_archive
 from attnlab.report.tables.wording import describe_claim, find_claim_effect
 from attnlab.report.verdicts.results import Run, SweepContext, SweepResults, read_arrays
@@ -250,13 +249,10 @@ class ReportFrames(ResultFrames):
     def effects(self) -> Any:
         """A row per arm and metric: its difference to the baseline, with intervals and its verdict.
 
-        `training` and the columns of the effective speed-up (per second on the timed device, and per FLOP)
-        are empty without a compute calibration; those of the speed-up also without times.
+        `training` is empty without a compute calibration.
         """
         rows = (
-            {key: getattr(row, key) for key in EFFECT_COLUMNS}
-            | _get_training_column(row)
-            | _get_speedup_columns(compute_speedup(self.document, row))
+            {key: getattr(row, key) for key in EFFECT_COLUMNS} | _get_training_column(row)
             for row in self.document.effects
         )
         return self._to_frame(_build_table(rows))
@@ -512,18 +508,6 @@ def _describe_missing(path: Path, arm: str, seed: int | None, pairs: Iterable[tu
 
 def _get_training_column(row: Effect | ClaimResult) -> Row:
     return {"training": row.training_equivalent.compute_change if row.training_equivalent else None}
-
-
-def _get_speedup_columns(speedup: Speedup | None) -> Row:
-    factors = {
-        "speedup": speedup.effective if speedup else None,
-        "speedup_per_flop": speedup.per_flop if speedup else None,
-    }
-    return {
-        f"{name}{suffix}": getattr(factor, field, None)
-        for name, factor in factors.items()
-        for suffix, field in (("", "estimate"), ("_low", "low"), ("_high", "high"))
-    }
 
 
 def _flatten_range(prefix: str, value_range: SeedRange | None) -> Row:

@@ -4,7 +4,6 @@ from typing import Any
 
 from attnlab.report.answer import build_answer
 from attnlab.report.schema import Report, Verdict
-from attnlab.report.tables.effective_speedup import compute_speedup, format_speedup
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import describe_claim, format_effect, format_training
 
@@ -42,7 +41,6 @@ def build_summary(report: Report) -> dict[str, Any]:
             "verdict": str(row.verdict),
             "p_holm": row.p_holm,
             "training": format_training(row.training_equivalent) if row.training_equivalent else None,
-            "speedup": format_speedup(speedup, report) if (speedup := compute_speedup(report, row)) else None,
         }
         figures |= {f"effect/{row.arm}/{row.metric}/{key}": value for key, value in values.items()}
     if report.compute_calibration:

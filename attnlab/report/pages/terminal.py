@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from attnlab.report.answer import build_answer
 from attnlab.report.schema import EffectVerdict, Report
-from attnlab.report.tables.grid_layout import format_terminal_grid
+from attnlab.report.section import Table
+from attnlab.report.sections.grid import build_cells, format_best_cell
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import DELTA, describe_claim, find_claim_effect, format_effect
 
@@ -18,7 +19,8 @@ def format_terminal_lines(report: Report) -> Iterator[str]:
     yield f"{build_headline(report)}{context}: {report.experiment.question or report.experiment.name}"
     yield build_answer(report).sentence
     if report.grid:
-        yield from format_terminal_grid(report.grid)
+        yield from _format_table(build_cells(report.grid))
+        yield format_best_cell(report.grid)
     for claim in report.verdict.claims:
         yield f"  {describe_claim(claim, find_claim_effect(claim, report.effects))}"
     claimed = {(claim.arm, claim.metric) for claim in report.verdict.claims}
@@ -32,3 +34,12 @@ def format_terminal_lines(report: Report) -> Iterator[str]:
         yield from (f"  {note}" for note in leakage.notes)
         if leakage.checked and not leakage.notes:
             yield f"  no arm sees future tokens ({len(leakage.checked)} checked)"
+
+
+def _format_table(table: Table) -> Iterator[str]:
+    """The columns for readers, each as wide as its longest cell."""
+    lines = [[table.columns[i].heading for i in table.shown]]
+    lines += [[row.cells[i].content for i in table.shown] for row in table.full_rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        yield "    " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
