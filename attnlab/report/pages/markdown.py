@@ -113,12 +113,16 @@ def _(table: Table) -> list[str]:
         return []
     rows = table.full_rows
     header = [table.columns[i].heading for i in table.shown]
-    lines = format_table(header, ([_format_cell(row.cells[i]) for i in table.shown] for row in rows))
+    lines = format_table(header, ([_format_cell(row.typed[i]) for i in table.shown] for row in rows))
     details = list[str]()
     for number, row in enumerate(rows, 1):
         for block in row.details:
             if isinstance(block, Text):
-                details += [Markdown("- {}: {}").format(row.cells[table.shown[0]].text or f"{number}", _format_text(block))]
+                details += [
+                    Markdown("- {}: {}").format(
+                        row.typed[table.shown[0]].text or f"{number}", _format_text(block)
+                    )
+                ]
             else:
                 details += ["", *_format_block(block)]
     return [table.caption, "", *lines, *details, *([""] if details else [])]
