@@ -54,7 +54,9 @@ def format_table_lines(table: Table, indent: str = "  ") -> list[str]:
     lines = list[str]()
     for row in rows:
         hanging = indent + " " * (first + 2)
-        lines += wrap_text("  ".join(cell for cell in row[1:] if cell), f"{indent}{row[0]:{first}}  ", hanging)
+        lines += wrap_text(
+            "  ".join(cell for cell in row[1:] if cell), f"{indent}{row[0]:{first}}  ", hanging
+        )
     return lines
 
 

@@ -54,7 +54,7 @@ def build(report: Report, context: PageContext) -> Section:
     if verdict.exploratory:
         blocks.append(Items(verdict.deviations, NO_EXPERIMENT if verdict.not_preregistered else DEVIATES))
     blocks += build_verdict_charts(report)[:1]
-    blocks.append(_build_arms(report))
+    blocks.append(build_arms_table(report))
     counts = ", ".join(f"{count:,} {label}" for label, count in report.failures.status_counts)
     blocks.append(
         section.note(
@@ -69,7 +69,7 @@ def build(report: Report, context: PageContext) -> Section:
     return Section("verdict", "Answer", blocks, f"Verdict: {build_headline(report)}")
 
 
-def _build_arms(report: Report) -> Table:
+def build_arms_table(report: Report) -> Table:
     """A row per arm: its result over complete pairs, its difference, verdict and costs; unranked ones last."""
     experiment = report.experiment
     effects = list(get_primary_effects(report).values())
