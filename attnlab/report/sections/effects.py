@@ -37,12 +37,12 @@ def build(report: Report, context: PageContext) -> Section:
         f"{experiment.metric} is better.",
         style="lead",
     )
-    charts = comparison_figures.build_effect_figures(report)
+    charts = comparison_figures.build_effect_charts(report)
     if not charts:
         return Section("effects", "Effects", [lead, Text("No pair of finished runs to compare.")])
     many = len(experiment.arms) > MANY_ARMS
     blocks: list[Block] = [lead, Key(), *charts]
-    slopes = ChartRow("Seed by seed", comparison_figures.build_slope_figures(report))
+    slopes = ChartRow("Seed by seed", comparison_figures.build_slope_charts(report))
     reading = section.note(
         f"One line per seed, from {experiment.baseline} to the arm. Parallel lines mean that pairing by seed "
         "removes most of the noise."
