@@ -1,6 +1,7 @@
 """The first screen: the answer, the intervals of the claims with their margins, and the arms, best first."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from attnlab.report import section
@@ -53,7 +54,7 @@ def build(report: Report, context: PageContext) -> Section:
     blocks += [Text(sentence, style="banner") for sentence in sentences]
     if verdict.exploratory:
         blocks.append(Items(verdict.deviations, NO_EXPERIMENT if verdict.not_preregistered else DEVIATES))
-    blocks += build_verdict_charts(report)[:1]
+    blocks += [replace(chart, caption=CHART_CAPTION) for chart in build_verdict_charts(report)[:1]]
     blocks.append(build_arms_table(report))
     counts = ", ".join(f"{count:,} {label}" for label, count in report.failures.status_counts)
     blocks.append(

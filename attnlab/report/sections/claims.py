@@ -91,14 +91,8 @@ def _build_row(report: Report, number: int, claim: ClaimResult, citation: Citati
         section.note(explain_verdict(claim), *_cite(citation, bibliography)),
     ]
     if interim_analyses.has_interim_results(claim):
-        details += (
-            [build_interim_chart(claim, number)]
-            if any(
-                analysis.estimate is not None
-                for analysis in (claim.interim_analyses.completed if claim.interim_analyses else ())
-            )
-            else []
-        )
+        chart = build_interim_chart(claim, number)
+        details += [chart] if chart else []
         details.append(_build_analyses(number, claim))
     return Row(
         [
