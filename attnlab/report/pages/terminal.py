@@ -54,9 +54,8 @@ def format_table_lines(table: Table, indent: str = "  ") -> list[str]:
     lines = list[str]()
     for row in rows:
         hanging = indent + " " * (first + 2)
-        lines += wrap_text(
-            "  ".join(cell for cell in row[1:] if cell), f"{indent}{row[0]:{first}}  ", hanging
-        )
+        facts = [f"{name} {cell}" for name, cell in zip(header[2:], row[2:], strict=True) if cell]
+        lines += wrap_text(f"{row[1]}: {', '.join(facts)}", f"{indent}{row[0]:{first}}  ", hanging)
     return lines
 
 
