@@ -85,9 +85,9 @@ def arm(name: str, note: str = "") -> Cell:
     return Cell(name, name, note=note, kind="arm")
 
 
-def code(text: str) -> Cell:
+def code(text: str, note: str = "") -> Cell:
     """Text in the type of code."""
-    return Cell(text, kind="code")
+    return Cell(text, note=note, kind="code")
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,8 @@ class Table:
         for row in rows:
             record: dict[str, Any] = {}
             for column, cell, with_ends in zip(self.columns, row, has_ends, strict=True):
-                record[column.key] = cell.value if cell.kind == "number" or cell.value is not None else cell.text
+                has_value = cell.kind == "number" or cell.value is not None or cell == EMPTY
+                record[column.key] = cell.value if has_value else cell.text
                 if with_ends or column.ends:
                     low, high = column.ends or (f"{column.key}_low", f"{column.key}_high")
                     record |= {low: cell.low, high: cell.high}
