@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jinja2 import UndefinedError
 
-from attnlab.report.charts import comparison_figures
 from attnlab.report.charts.chart_renderer import render_charts
 from attnlab.report.pages.html import list_page_figures, render_html
 from attnlab.report.pages.index import find_report_sources, is_generated_index, render_index
@@ -129,8 +128,7 @@ def _render_files_once(source: Path) -> None:
     report = load_reworded_report(source)
     folder = source.parent
     figures = resolve_below(folder, "figures")
-    pictures = build_png_figures(report)
-    rendered = render_charts(list_page_figures(report), pictures, {SUMMARY_NAME: render_slide(report)})
+    rendered = render_charts(list_page_figures(report), {SUMMARY_NAME: render_slide(report)})
     archive = map_archive.read_archive(source.with_name(map_archive.ARCHIVE_NAME))
     bibliography = find_bibliography(folder)
     page = render_html(report, rendered, archive, bibliography).encode()
@@ -194,20 +192,6 @@ def find_report(path: Path) -> Path:
     if not source.is_file():
         raise ValueError(f"{path}: report.json not found: give the folder of a report, or the file itself")
     return source
-
-
-def build_png_figures(report: Report) -> list[comparison_figures.Figure]:
-    """The figures beside the Markdown: verdict, effects of the primary metric, budget."""
-    candidates = [
-        ("verdict", comparison_figures.build_verdict_figures(report, 720)[:1]),
-        ("effects", comparison_figures.build_effect_figures(report, 720)[:1]),
-    ]
-    pictures = [
-        comparison_figures.Figure(name, figures[0].spec, figures[0].label)
-        for name, figures in candidates
-        if figures
-    ]
-    return [*pictures, comparison_figures.build_budget_figure(report)]
 
 
 def format_runs_csv(report: Report) -> str:

@@ -9,10 +9,11 @@ from html import escape
 
 from attnlab.report.answer import Answer, build_answer, build_arms_table
 from attnlab.report.charts.chart_renderer import PlacedChart, Sheet
-from attnlab.report.charts.comparison_figures import Figure, build_verdict_figures
+from attnlab.report.charts.comparison_figures import build_verdict_charts
 from attnlab.report.charts.svg import FONT, INK, LITERAL_COLORS, MUTED
 from attnlab.report.charts.vega_layers import VERDICT_STYLES
 from attnlab.report.schema import ClaimResult, Report
+from attnlab.report.section import Spec
 from attnlab.report.tables.headline import build_headline
 
 WIDTH = 1280
@@ -121,25 +122,26 @@ def _estimate_claims_height(report: Report) -> float:
     """Pixels for the claims in two lines each, and for their charts somewhat reduced."""
     n_claims = len(report.verdict.claims)
     list_height = LINE_HEIGHT * (2.3 * min(n_claims, MAX_CLAIMS) + (n_claims > MAX_CLAIMS))
-    chart_height: float = sum(figure.spec["height"] for figure in _build_charts(report)[:2])
+    chart_height: float = sum(spec["height"] for spec in _draw_charts(report)[:2])
     return max(list_height, MIN_CHART_SCALE * chart_height)
 
 
-def _build_charts(report: Report, scale: float = 1.0) -> list[Figure]:
-    return build_verdict_figures(report, round(CHART_WIDTH / scale), max_claims=MAX_CLAIMS)
+def _draw_charts(report: Report, scale: float = 1.0) -> list[Spec]:
+    width = round(CHART_WIDTH / scale)
+    return [chart.draw(width=width) for chart in build_verdict_charts(report, max_claims=MAX_CLAIMS)]
 
 
 def _place_charts(report: Report, top: float) -> tuple[PlacedChart, ...]:
     """Place the verdict charts of the listed claims right of them, and omit the last ones without room."""
-    heights = [figure.spec["height"] for figure in _build_charts(report)]
+    heights = [spec["height"] for spec in _draw_charts(report)]
     while heights and (FOOTER_TOP - top) / sum(heights) < MIN_CHART_SCALE:
         heights.pop()
     if not heights:
         return ()
     scale = min(MAX_CHART_SCALE, (FOOTER_TOP - top) / sum(heights))
     return tuple(
-        PlacedChart(figure.spec, WIDTH - EDGE_MARGIN - CHART_WIDTH, top + scale * sum(heights[:i]), scale)
-        for i, figure in enumerate(_build_charts(report, scale)[: len(heights)])
+        PlacedChart(spec, WIDTH - EDGE_MARGIN - CHART_WIDTH, top + scale * sum(heights[:i]), scale)
+        for i, spec in enumerate(_draw_charts(report, scale)[: len(heights)])
     )
 
 

@@ -37,12 +37,12 @@ def build(report: Report, context: PageContext) -> Section:
         f"{experiment.metric} is better.",
         style="lead",
     )
-    charts = comparison_figures.build_effect_figures(report)
+    charts = comparison_figures.build_effect_charts(report)
     if not charts:
         return Section("effects", "Effects", [lead, Text("No pair of finished runs to compare.")])
     many = len(experiment.arms) > MANY_ARMS
     blocks: list[Block] = [lead, Key(), *charts]
-    slopes = ChartRow("Seed by seed", comparison_figures.build_slope_figures(report))
+    slopes = ChartRow("Seed by seed", comparison_figures.build_slope_charts(report))
     reading = section.note(
         f"One line per seed, from {experiment.baseline} to the arm. Parallel lines mean that pairing by seed "
         "removes most of the noise."
@@ -50,7 +50,9 @@ def build(report: Report, context: PageContext) -> Section:
     blocks.append(Fold("Seed by seed", [slopes, reading]))
     table = _build_table(report)
     blocks.append(Fold("Table of effects", [table]) if many else table)
-    explained = [f"{row.arm}: {text}." for row in report.effects if row.primary and (text := explain_effect(row))]
+    explained = [
+        f"{row.arm}: {text}." for row in report.effects if row.primary and (text := explain_effect(row))
+    ]
     blocks += [] if many or not explained else [Items(explained)]
     blocks.append(Fold("Values of every seed", [_build_pairs(report)], is_long=True))
     return Section("effects", "Effects", blocks)
@@ -90,7 +92,9 @@ def _build_table(report: Report) -> Table:
                 section.number(row.sd, row.digits),
                 *map(section.pvalue, (row.p_holm, row.p_equivalent, row.p_noninferior, row.p)),
                 Cell(word, str(row.verdict), note=alpha, kind="verdict"),
-                Cell(format_training(training, ""), training.compute_change, kind="number") if training else section.EMPTY,
+                Cell(format_training(training, ""), training.compute_change, kind="number")
+                if training
+                else section.EMPTY,
             ]
         )
     caption = CAPTION.format(baseline=report.experiment.baseline, holm=HOLM_OVER_ARMS)
@@ -100,7 +104,10 @@ def _build_table(report: Report) -> Table:
 
 def _build_pairs(report: Report) -> Table:
     """A row per seed of an arm and metric."""
-    columns = [Column(title) for title in ("arm", "metric", "seed", "value", report.experiment.baseline, "difference")]
+    columns = [
+        Column(title)
+        for title in ("arm", "metric", "seed", "value", report.experiment.baseline, "difference")
+    ]
     rows = [
         [
             section.arm(row.arm),
