@@ -92,9 +92,9 @@ def arm(name: str, note: str = "") -> Cell:
     return Cell(name, name, note=note, kind="arm")
 
 
-def code(text: str) -> Cell:
+def code(text: str, note: str = "") -> Cell:
     """Text in the type of code."""
-    return Cell(text, kind="code")
+    return Cell(text, note=note, kind="code")
 
 
 @dataclass(frozen=True)
