@@ -91,6 +91,7 @@ def render_page(page: Page, rendered: RenderedCharts | None = None) -> str:
         .get_template("page.html")
         .render(
             page=page,
+            errors=rendered.error_messages,
             meta=[writer.format_text(text) for text in page.meta],
             sections=[(section, writer.format_section(section)) for section in page.sections],
             anchors=[(block.id, block.text) for block in blocks if isinstance(block, Heading) and block.id],
