@@ -11,7 +11,7 @@ from attnlab.report.section import Block, Cell, Column, Fold, Items, Link, Row, 
 from attnlab.report.sections import PageContext
 from attnlab.report.tables import interim_analyses
 from attnlab.report.tables.claim_sources import Citation, build_citations
-from attnlab.report.tables.source_links import split_source
+from attnlab.report.tables.source_links import format_citation
 from attnlab.report.tables.wording import (
     DECISIONS_NOTE,
     HOLM_OVER_CLAIMS,
@@ -88,7 +88,7 @@ def _build_row(report: Report, number: int, claim: ClaimResult, citation: Citati
     training = claim.training_equivalent
     details: list[Block] = [
         Text(outcome),
-        section.note(explain_verdict(claim), *_cite(citation, bibliography)),
+        section.note(f"{explain_verdict(claim)} ", *format_citation(citation, bibliography)),
     ]
     if interim_analyses.has_interim_results(claim):
         chart = build_interim_chart(claim, number)
@@ -116,20 +116,6 @@ def _build_row(report: Report, number: int, claim: ClaimResult, citation: Citati
         ],
         details,
     )  # fmt: skip
-
-
-def _cite(citation: Citation, bibliography: str) -> list[str | Link]:
-    """The source of a claim, its statement, and a conflicting source, with links."""
-    parts: list[str | Link] = []
-    for label, source, says in (
-        ("Source", citation.source, citation.source_says),
-        ("Conflicting source", citation.other_source, citation.other_says),
-    ):
-        if source:
-            parts.append(f" {label}: ")
-            parts += [Link(text, href) if href else text for text, href in split_source(source, bibliography)]
-            parts.append(f": {says}." if says else ".")
-    return parts
 
 
 def _build_analyses(number: int, claim: ClaimResult) -> Table:
