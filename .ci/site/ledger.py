@@ -33,7 +33,6 @@ README and in docs/reports.md of the project. Papers are cited by author, year a
 by title.
 
 {totals}
-{speedup_note}
 
 {outdated_note}""")
 OUTDATED_NOTE = ReadableMarkdown(f"""\
@@ -111,7 +110,6 @@ def render_ledger_markdown(ledger: Ledger, folder: Path) -> str:
     parts = [
         HEADER.format(
             totals=format_totals(ledger),
-            speedup_note=ledger.speedup_note,
             outdated_note=OUTDATED_NOTE if ledger.outdated else "",
         ),
         *_build_goals_section(ledger),
@@ -243,8 +241,7 @@ def _build_conflicts_section(ledger: Ledger) -> list[str]:
 
 def _format_effect_cell(row: LedgerRow) -> str:
     training = f"; equivalent to {row.training_equivalent}" if row.training_equivalent else ""
-    speedup = f"; effective speed-up {row.speedup}" if row.speedup else ""
-    return f"{row.effect}{training}{speedup}"
+    return f"{row.effect}{training}"
 
 
 def _build_claim_cells(row: LedgerRow, ledger: Ledger) -> tuple[str, ...]:

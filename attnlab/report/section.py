@@ -264,10 +264,11 @@ class Chart:
 
 @dataclass(frozen=True)
 class ChartRow:
-    """Small charts beside each other."""
+    """Small charts beside each other, and how to read them."""
 
     label: str
     charts: Sequence[Chart]
+    caption: str = ""
 
 
 @dataclass(frozen=True)

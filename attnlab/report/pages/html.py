@@ -226,9 +226,11 @@ class HtmlWriter:
 
     @format_block.register
     def _(self, block: ChartRow) -> Markup:
-        return Markup('<div class="row charts" tabindex="0" role="group" aria-label="{}">{}</div>').format(
+        row = Markup('<div class="row charts" tabindex="0" role="group" aria-label="{}">{}</div>').format(
             block.label, self._join(block.charts)
         )
+        caption = Markup('\n<p class="note">{}</p>').format(self._explain(block.caption))
+        return row + caption if block.caption else row
 
     @format_block.register
     def _(self, table: Table) -> Markup:
