@@ -84,7 +84,7 @@ def render_page(page: Page, rendered: RenderedCharts | None = None) -> str:
     """Return the page; without `rendered` its charts are rendered here."""
     rendered = rendered or render_charts(list_charts(page.sections))
     blocks = [block for section in page.sections for block in iterate_blocks(section.blocks)]
-    interactive = [block for block in blocks if isinstance(block, Interactive)]
+    data = next((block.data for block in blocks if isinstance(block, Interactive) and block.data), None)
     writer = HtmlWriter(page, rendered)
     return (
         build_environment()
@@ -96,7 +96,7 @@ def render_page(page: Page, rendered: RenderedCharts | None = None) -> str:
             anchors=[
                 (block.id, block.text) for block in blocks if isinstance(block, Heading) and block.id
             ],
-            data=escape_json(dict(interactive[0].data)) if interactive else None,
+            data=escape_json(data) if data else None,
             css=Markup("").join(map(load_asset, ("page.css", "explorer.css"))),
             js=load_asset("page.js") + load_asset("save_charts.js"),
             explorer=load_asset("explorer_draw.js") + load_asset("explorer.js"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from attnlab.report.tables.arm_columns import MANY_ARMS
 from attnlab.report.tables.head_maps import HeadPicks, MapEntry, MapSelection
 
 PLACE: Final = 92
+VIEWER: Final = Path(__file__).parents[1] / "templates" / "gallery.html"  # a script fills it
 MAX_THUMBNAILS: Final = 240  # on one page
 NOTE: Final = Markup('<p class="note">{}</p>')
 
@@ -45,7 +47,7 @@ def build_maps(
     selected = head_maps.select_maps(report, archive)
     if selected is None:
         return None
-    viewer = Markup(head_maps.VIEWER.read_text("utf-8"))
+    viewer = Markup(VIEWER.read_text("utf-8"))
     reading = NOTE.format(" ".join(_explain_maps(report, selected)))
     gallery = Interactive(_draw_gallery(selected))
     picks = [*_build_picks(report, selected.picks)] if selected.picks else []
@@ -107,7 +109,8 @@ def _draw_gallery(selected: MapSelection) -> Markup:
     step = -(-len(layers) // max_layers) or 1
     rows = [
         Markup('<div class="layer"><h4 class="note">layer {}</h4><div>{}</div></div>').format(
-            layer, Markup("\n").join(_draw_layer(*entry, layer) for entry in decoded if layer in entry[0].layers)
+            layer,
+            Markup("\n").join(_draw_layer(*entry, layer) for entry in decoded if layer in entry[0].layers),
         )
         for layer in layers[::step]
     ]

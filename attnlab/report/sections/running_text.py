@@ -21,7 +21,11 @@ def build(report: Report, context: PageContext) -> Section | None:
     blocks: list[Block] = []
     if text.token_categories:
         losses = _build_losses(text, report.experiment.baseline)
-        blocks += [Fold("Loss by token category", [losses])] if many else [Heading("Loss by token category"), losses]
+        blocks += (
+            [Fold("Loss by token category", [losses])]
+            if many
+            else [Heading("Loss by token category"), losses]
+        )
     if text.samples:
         reading = section.note(
             "One run of each arm continues the same prompt, with the same random numbers at temperature 0.8 and a "
@@ -42,7 +46,9 @@ def _build_losses(text: RunningTextSection, baseline: str) -> Table:
         Column("tokens", "targets"),
         Column("seeds"),
         Column("loss", "loss_mean", "nats", ends=("loss_low", "loss_high")),
-        Column(f"{DELTA} to {baseline}", "difference_mean", "nats", ends=("difference_low", "difference_high")),
+        Column(
+            f"{DELTA} to {baseline}", "difference_mean", "nats", ends=("difference_low", "difference_high")
+        ),
     ]
     rows = [
         [
