@@ -9,15 +9,19 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from attnlab.report.pages import report_files
-from attnlab.report.pages.html import render_inspect_html
+from attnlab.report.charts.vega_layers import assign_styles
+from attnlab.report.pages.html import render_page
 from attnlab.report.report_builder import build_run_row, summarize_experiment
-from attnlab.report.schema import HeadsReport
+from attnlab.report.schema import CurvesReport, HeadsReport
+from attnlab.report.section import Page, Section, Text
+from attnlab.report.sections import PageContext, curves, heads, maps
 from attnlab.report.tables import map_archive
 from attnlab.report.tables.head_scores import build_heads_section
 from attnlab.report.verdicts.results import Run, SweepContext, SweepResults
 from attnlab.store.experiment_schema import Experiment
 from attnlab.store.run_schema import RunResult
 
+MAX_TITLE = 80  # characters of the text in a title
 HEAD_PIXELS = 288  # of one head in the picture of a layer
 Arrays = dict[str, np.ndarray]
 
@@ -96,7 +100,34 @@ def render_explorer(
     )
     first_layer = map_archive.get_layers(arrays)[0] if layer is None else layer
     start = {"arm": name, "seed": seed, "layer": first_layer, "head": head}
-    return render_inspect_html(report, {(name, seed): arrays}, start, text)
+    title = f"Attention of {name}"
+    if text:
+        title += f" on “{text if len(text) <= MAX_TITLE else text[: MAX_TITLE - 2] + ' …'}”"
+    shown = maps.build_maps(report, {(name, seed): arrays}, start)
+    assert shown is not None
+    return _render("inspect", title, report, [shown, heads.build(report, PageContext())])
+
+
+def render_curves(report: CurvesReport) -> str:
+    """Render the page of the learning curves of a report."""
+    return _render("curves", report.experiment.name, report, [curves.build(report, PageContext())])
+
+
+def _render(kind: str, title: str, report: HeadsReport, sections: list[Section]) -> str:
+    experiment = report.experiment
+    styles = assign_styles(experiment.arms, experiment.baseline)
+    return render_page(
+        Page(
+            name=experiment.name,
+            title=f"{title} · attnlab",
+            heading=title,
+            question="",
+            sections=sections,
+            meta=[Text(f"attnlab {kind}")],
+            styles=styles,
+            baseline=experiment.baseline,
+        )
+    )
 
 
 def draw_head(weights: np.ndarray, visible: np.ndarray, tokens: list[str], title: str) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Attention maps: one run of each arm on the same text, which a script enlarges and compares; HTML alone has them."""
+"""Attention maps: one run of each arm on the same text, which a script enlarges and compares."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -30,8 +30,8 @@ def build(report: Report, context: PageContext) -> Section | None:
     if not report.heads or not report.heads.layers:
         return None
     missing = (
-        "The attention maps of the runs (attention.npz) are not in the folder of this page. This command trains "
-        "the runs and generates a page with maps:"
+        "The attention maps of the runs (attention.npz) are not in the folder of this page. This command "
+        "trains the runs and generates a page with maps:"
     )
     return Section("maps", "Attention maps", [Text(missing), Code(report.reproduce.command, "sh")])
 
@@ -64,13 +64,14 @@ def _explain_maps(report: HeadsReport, selected: MapSelection) -> Iterator[str]:
     if len(report.experiment.arms) > 1:
         yield "One run of each arm on the same text."
     yield (
-        "Rows are queries, columns are keys. One fixed square-root scale for all maps: dark is 0, yellow is 1. "
-        "Hatched, or blank in small cells: masked."
+        "Rows are queries, columns are keys. One fixed square-root scale for all maps: dark is 0, yellow is "
+        "1. Hatched, or blank in small cells: masked."
     )
     if CONTINUATION in selected.maps[0].tokens:
         yield f"{CONTINUATION} marks a token that continues the character of the token before."
     yield (
-        "A box contains the query heads that share one KV head. Thumbnails show the largest weight of each block."
+        "A box contains the query heads that share one KV head. Thumbnails show the largest weight of each "
+        "block."
     )
     if selected.layers_shown < selected.layers:
         yield (
@@ -110,7 +111,7 @@ def _draw_gallery(selected: MapSelection) -> Markup:
     rows = [
         Markup('<div class="layer"><h4 class="note">layer {}</h4><div>{}</div></div>').format(
             layer,
-            Markup("\n").join(_draw_layer(*entry, layer) for entry in decoded if layer in entry[0].layers),
+            Markup("\n").join(_draw_layer(*maps, layer) for maps in decoded if layer in maps[0].layers),
         )
         for layer in layers[::step]
     ]
@@ -187,8 +188,8 @@ def _introduce_picks(picks: HeadPicks) -> Markup:
     if not picks.random:
         return Markup("<h3>All {} heads by score</h3>").format(count)
     selection = (
-        f"Selected from all {picks.total} heads of all arms and seeds. The top heads look striking by selection "
-        "alone; the random heads, sampled with a fixed seed, show typical heads."
+        f"Selected from all {picks.total} heads of all arms and seeds. The top heads look striking by "
+        "selection alone; the random heads, sampled with a fixed seed, show typical heads."
     )
     title = Markup("<h3>Top {} and {} random heads</h3>").format(count, len(picks.random))
     return title + NOTE.format(selection)

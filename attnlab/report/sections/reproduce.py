@@ -43,16 +43,14 @@ def build(report: Report, context: PageContext) -> Section:
     ]
     blocks: list[Block] = [Code(origin.command, "sh", id="command"), Terms(facts)]
     if environment or origin.data:
-        details = [
-            *([Terms(environment)] if environment else []),
-            *([_build_data(origin)] if origin.data else []),
-        ]
-        blocks.append(Fold("Environment and data of the runs", details))
+        blocks.append(Fold("Environment and data of the runs", [Terms(environment), _build_data(origin)]))
     if origin.dirty_diff:
         blocks.append(Fold("Uncommitted changes", [Code(origin.dirty_diff, "diff")], is_long=True))
     if versions:
         columns = [Column("package"), Column("version"), Column("runs")]
-        rows = [[package, version, section.number(runs)] for package, version, runs in versions]
+        rows: list[list[Cell | str]] = [
+            [package, version, section.number(runs)] for package, version, runs in versions
+        ]
         table = Table("package_versions", "Packages of the runs.", columns, rows, is_long=True)
         blocks.append(Fold("Package versions", [table]))
     blocks.append(Fold("Run ids", [_build_run_ids(report)]))
