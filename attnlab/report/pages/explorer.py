@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from attnlab.report.pages import report_files
 from attnlab.report.charts.vega_layers import assign_styles
+from attnlab.report.pages import report_files
 from attnlab.report.pages.html import render_page
 from attnlab.report.report_builder import build_run_row, summarize_experiment
 from attnlab.report.schema import CurvesReport, HeadsReport

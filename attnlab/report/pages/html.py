@@ -169,7 +169,7 @@ class HtmlWriter:
         if not block.id:
             return Markup('<pre tabindex="0">{}</pre>').format(block.text)
         return Markup(
-            '<pre class="wrap" id="{0}" tabindex="0">{1}</pre>\n'
+            '<pre id="{0}" tabindex="0">{1}</pre>\n'
             '<button class="copy" type="button" data-copies="{0}" hidden>Copy</button>'
         ).format(block.id, block.text)
 
@@ -285,7 +285,7 @@ class HtmlWriter:
 
     def _format_content(self, cell: Cell) -> Markup:
         """The content of a cell: a number with its full value, a verdict with its sign and color."""
-        text = Markup(escape(keep_intervals_whole(cell.text)))
+        text = escape(cell.text if cell.kind == "code" else keep_intervals_whole(cell.text))
         if cell.kind == "number" and isinstance(cell.value, int | float):
             text = Markup('<data value="{}">{}</data>').format(repr(cell.value), text)
         elif cell.kind == "verdict":

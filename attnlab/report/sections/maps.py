@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from attnlab.data.token_labels import CONTINUATION
-from attnlab.report.number_format import format_number
+from attnlab.report.number_format import format_number, get_chance_by_arm
 from attnlab.report.schema import HeadScore, HeadsReport, Report
 from attnlab.report.section import Block, Code, Fold, Interactive, Section, Text
 from attnlab.report.sections import PageContext
@@ -92,11 +92,7 @@ def _build_data(report: HeadsReport, selected: MapSelection) -> dict[str, Any]:
         "seeds": [asdict(weights) for weights in selected.seeds],
         "picked": [asdict(entry) for entry in distinct.values()],
         "scores": [
-            {
-                "name": score.name,
-                "label": score.label,
-                "chance": {count.arm: count.chance for count in score.counts},
-            }
+            {"name": score.name, "label": score.label, "chance": get_chance_by_arm(score)}
             for score in scores
         ],
     }

@@ -42,8 +42,10 @@ def build(report: Report, context: PageContext) -> Section:
         *((key, "differs between runs") for key in origin.mixed),
     ]
     blocks: list[Block] = [Code(origin.command, "sh", id="command"), Terms(facts)]
-    if environment or origin.data:
-        blocks.append(Fold("Environment and data of the runs", [Terms(environment), _build_data(origin)]))
+    details: list[Block] = [Terms(environment)] if environment else []
+    details += [_build_data(origin)] if origin.data else []
+    if details:
+        blocks.append(Fold("Environment and data of the runs", details))
     if origin.dirty_diff:
         blocks.append(Fold("Uncommitted changes", [Code(origin.dirty_diff, "diff")], is_long=True))
     if versions:

@@ -92,7 +92,7 @@ def _build_samples(text: RunningTextSection) -> Table:
             section.number(row.seed),
             row.run,
             row.prompt,
-            section.EMPTY if row.sample is None else Cell(row.sample, kind="prose"),
+            section.EMPTY if row.sample is None else section.code(row.sample),
             row.rest,
             Cell(row.reason) if row.reason else section.EMPTY,
         ]
