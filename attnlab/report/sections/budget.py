@@ -78,7 +78,7 @@ def _build_table(report: Report) -> Table:
     ]
     rows: list[list[Cell | str]] = [
         [
-            Cell(append_unit(row.label, row.unit), row.key, note="controlled" if row.controlled else ""),
+            Cell(append_unit(row.label, row.unit), row.key, note="(controlled)" if row.controlled else ""),
             row.unit,
             Cell("", row.controlled),
             *(_build_cell(cell, _classify_cell(report, row, cell)) for cell in row.cells),
