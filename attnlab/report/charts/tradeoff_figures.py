@@ -29,6 +29,11 @@ SI_FORMAT_THRESHOLD = 10_000  # from here on an axis has 10k; below, 0.16 and 2,
 Box = tuple[float, float, float, float]  # left, right, bottom, top
 
 
+def has_differing_costs(panel: TradeoffPanel) -> bool:
+    """Whether arms differ in the cost of a panel; otherwise it has no chart."""
+    return len({point.x for point in panel.points}) > 1
+
+
 def build_tradeoff_charts(report: Report) -> list[Chart]:
     """A chart for every cost in which arms differ."""
     charts = list[Chart]()
@@ -36,7 +41,7 @@ def build_tradeoff_charts(report: Report) -> list[Chart]:
     primary = next((row for row in report.effects if row.primary), None)
     y_title = append_unit(experiment.metric, primary.unit if primary else "")
     for panel in report.tradeoff:
-        if len({point.x for point in panel.points}) < 2:
+        if not has_differing_costs(panel):
             continue
         axis = append_unit(panel.label, panel.unit)
         points: list[Spec] = [
@@ -59,6 +64,7 @@ def build_tradeoff_charts(report: Report) -> list[Chart]:
             for seed, value in list_seed_values(report, p.arm, experiment.metric).items()
         ]
         front = [*panel.pareto_front, experiment.baseline]
+        better = "Lower" if panel.lower_is_better else "Higher"
         charts.append(
             Chart(
                 f"trade{len(charts)}",
@@ -67,6 +73,7 @@ def build_tradeoff_charts(report: Report) -> list[Chart]:
                     draw_tradeoff, panel, points, seeds, build_styles(report), y_title=y_title,
                     labeled_arms=front if len(points) > MANY_ARMS else experiment.arms,
                 ),
+                caption=f"{panel.label}: {panel.note}. {better} is better.",
                 is_fixed=True,
             )
         )  # fmt: skip
