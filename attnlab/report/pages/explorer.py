@@ -1,6 +1,5 @@
 """The attention explorer alone: one model, one text, as a page and as pictures. Never imports torch."""
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from attnlab.report.charts.vega_layers import assign_styles
-from attnlab.report.pages import report_files
 from attnlab.report.pages.html import render_page
 from attnlab.report.report_builder import build_run_row, summarize_experiment
 from attnlab.report.schema import CurvesReport, HeadsReport
@@ -18,6 +16,7 @@ from attnlab.report.sections import PageContext, curves, heads, maps
 from attnlab.report.tables import map_archive
 from attnlab.report.tables.head_scores import build_heads_section
 from attnlab.report.verdicts.results import Run, SweepContext, SweepResults
+from attnlab.store.atomic_files import replace_atomically
 from attnlab.store.experiment_schema import Experiment
 from attnlab.store.run_schema import RunResult
 
@@ -58,12 +57,12 @@ def write_explorer(
             for head_number in heads
         ]
         suffix = "" if head is None else f"_head{head}"
-        report_files.write_atomically(
-            folder / f"layer{layer_number}{suffix}.png", _encode_png(_arrange_grid(images))
-        )
+        with replace_atomically(folder / f"layer{layer_number}{suffix}.png", sync=False) as temporary:
+            _arrange_grid(images).save(temporary, "PNG", optimize=True)
     page = folder / "inspect.html"
     html = render_explorer(name, seed, arrays, scores, kernels, layer, head, text)
-    report_files.write_atomically(page, html.encode())
+    with replace_atomically(page, sync=False) as temporary:
+        temporary.write_text(html, "utf-8")
     return page
 
 
@@ -172,9 +171,3 @@ def _arrange_grid(pictures: list[Image.Image]) -> Image.Image:
     for i, image in enumerate(pictures):
         canvas.paste(image, (i % columns * width, i // columns * height))
     return canvas
-
-
-def _encode_png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", optimize=True)
-    return buffer.getvalue()
