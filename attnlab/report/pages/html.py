@@ -187,7 +187,7 @@ class HtmlWriter:
 
     @format_block.register
     def _(self, block: Interactive) -> Markup:
-        return block.markup
+        return Markup(block.markup)
 
     @format_block.register
     def _(self, block: Key) -> Markup:
