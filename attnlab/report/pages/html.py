@@ -5,7 +5,7 @@ escaped that could end it.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from functools import singledispatchmethod
 from pathlib import Path
 from typing import Any
@@ -258,10 +258,10 @@ class HtmlWriter:
             " ".join(kinds),
             self._explain(table.caption),
             Markup("").join(heads),
-            Markup("\n").join(self._format_row(table, row) for row in rows),
+            Markup("\n").join(self._format_row(table, row, numeric) for row in rows),
         )
 
-    def _format_row(self, table: Table, row: Row) -> Markup:
+    def _format_row(self, table: Table, row: Row, numeric: Set[int]) -> Markup:
         cells = row.typed
         first, *rest = ((i, cells[i]) for i in table.shown)
         marked = [
@@ -271,7 +271,8 @@ class HtmlWriter:
         ]
         for i, cell in rest:
             label = Markup(' data-label="{}"').format(table.columns[i].title) if table.by_arm else ""
-            kind = {"number": "num", "verdict": "word", "prose": "prose"}.get(cell.kind, "")
+            plain = "num" if i in numeric else ""
+            kind = {"number": "num", "text": plain, "verdict": "word", "prose": "prose"}.get(cell.kind, "")
             marked.append(
                 Markup("<td{}{}>{}</td>").format(
                     Markup(' class="{}"').format(kind) if kind else "", label, self._format_content(cell)
