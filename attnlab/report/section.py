@@ -12,7 +12,7 @@ from attnlab.report.number_format import NONE, append_unit, format_bounds, forma
 
 Spec = dict[str, Any]  # a Vega-Lite chart
 CellKind = Literal["text", "prose", "number", "arm", "verdict", "code"]
-TextStyle = Literal["plain", "lead", "note", "answer", "banner", "strong", "sample"]
+TextStyle = Literal["plain", "lead", "note", "answer", "banner", "strong"]
 SIGNS = {  # of verdicts, for readers who cannot tell colors
     "SUPPORTED": "✓",
     "REFUTED": "✗",
