@@ -303,6 +303,8 @@ class HtmlWriter:
             text = Markup("<code>{}</code>").format(text)
         elif cell.kind == "arm":
             text = self._draw_symbol(cell.text) + text
+        elif cell.parts:
+            text = self.format_text(Text(*cell.parts))
         if cell.href:
             text = Markup('<a href="{}">{}</a>').format(cell.href, text)
         if cell.note:
