@@ -193,13 +193,17 @@ class LadderReport(FrozenModel):
         """
         if not self.comparisons:
             return str(Verdict.NO_RESULT)
-        claim = next(iter(self.claims), None)
-        arms = (claim.arm, claim.against) if claim else None
-        row = next((row for row in self.comparisons if (row.arm, row.against) == arms), self.comparisons[0])
-        verdicts = self.format_claim_verdicts(claim) if claim else ""
+        row = self.comparisons[self.main_index]
+        verdicts = self.format_claim_verdicts(self.claims[0]) if self.claims else ""
         scope = ", ".join(filter(None, (verdicts, self.scope)))
         meanings = BUDGET_MEANINGS if self.ladder.budgets else SCALING_MEANINGS
         return f"{row.arm} vs {row.against}: {scope}; {meanings[row.verdict]}"
+
+    @property
+    def main_index(self) -> int:
+        """The index of the comparison that the first claim is about, else of the first one."""
+        arms = [(claim.arm, claim.against) for claim in self.claims[:1]]
+        return next((i for i, row in enumerate(self.comparisons) if (row.arm, row.against) in arms), 0)
 
     @property
     def step_name(self) -> str:

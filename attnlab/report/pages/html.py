@@ -91,11 +91,10 @@ def render_page(page: Page, rendered: RenderedCharts | None = None) -> str:
         .get_template("page.html")
         .render(
             page=page,
+            errors=rendered.error_messages,
             meta=[writer.format_text(text) for text in page.meta],
             sections=[(section, writer.format_section(section)) for section in page.sections],
-            anchors=[
-                (block.id, block.text) for block in blocks if isinstance(block, Heading) and block.id
-            ],
+            anchors=[(block.id, block.text) for block in blocks if isinstance(block, Heading) and block.id],
             data=escape_json(dict(interactive[0].data)) if interactive else None,
             css=Markup("").join(map(load_asset, ("page.css", "explorer.css"))),
             js=load_asset("page.js") + load_asset("save_charts.js"),
@@ -152,7 +151,9 @@ class HtmlWriter:
         if not block.title:
             return Markup("<ul>{}</ul>").format(items)
         title, _, rest = block.title.partition(" ")
-        return Markup('<div class="banner"><strong>{}</strong> {}<ul>{}</ul></div>').format(title, rest, items)
+        return Markup('<div class="banner"><strong>{}</strong> {}<ul>{}</ul></div>').format(
+            title, rest, items
+        )
 
     @format_block.register
     def _(self, block: Terms) -> Markup:
@@ -234,9 +235,7 @@ class HtmlWriter:
     @format_block.register
     def _(self, table: Table) -> Markup:
         rows = table.full_rows
-        numeric = {
-            i for row in rows for i, cell in enumerate(row.cells) if cell.kind == "number" and i
-        }
+        numeric = {i for row in rows for i, cell in enumerate(row.typed) if cell.kind == "number" and i}
         heads = (
             Markup('<th scope="col"{}>{}</th>').format(
                 Markup(' class="num"') if i in numeric else "", self._explain(table.columns[i].heading)
@@ -265,25 +264,28 @@ class HtmlWriter:
         )
 
     def _format_row(self, table: Table, row: Row) -> Markup:
-        first, *rest = ((i, row.cells[i]) for i in table.shown)
-        cells = [Markup('<th scope="row"{}>{}</th>').format(
-            Markup(' class="prose"') if first[1].kind == "prose" else "", self._format_content(first[1])
-        )]
+        cells = row.typed
+        first, *rest = ((i, cells[i]) for i in table.shown)
+        marked = [
+            Markup('<th scope="row"{}>{}</th>').format(
+                Markup(' class="prose"') if first[1].kind == "prose" else "", self._format_content(first[1])
+            )
+        ]
         for i, cell in rest:
             label = Markup(' data-label="{}"').format(table.columns[i].title) if table.by_arm else ""
             kind = {"number": "num", "verdict": "word", "prose": "prose"}.get(cell.kind, "")
-            cells.append(
+            marked.append(
                 Markup("<td{}{}>{}</td>").format(
                     Markup(' class="{}"').format(kind) if kind else "", label, self._format_content(cell)
                 )
             )
         arm = Markup(' data-arm="{}"').format(first[1].text) if first[1].kind == "arm" else ""
-        line = Markup("<tr{}>{}</tr>").format(arm, Markup("").join(cells))
+        line = Markup("<tr{}>{}</tr>").format(arm, Markup("").join(marked))
         if not row.details:
             return line
         return line + Markup(
             '\n<tr class="details"><td colspan="{}"><details><summary>Details</summary>{}</details></td></tr>'
-        ).format(len(cells), self._join(row.details))
+        ).format(len(marked), self._join(row.details))
 
     def _format_content(self, cell: Cell) -> Markup:
         """The content of a cell: a number with its full value, a verdict with its sign and color."""
@@ -306,7 +308,7 @@ class HtmlWriter:
             text += Markup(' <span class="ratio">{}</span>').format(keep_intervals_whole(cell.note))
         if cell.mark:
             sign, meaning = cell.mark
-            text += Markup(' <span class="mark is-{}" role="img" aria-label="{}" title="{}">{}</span>').format(
-                meaning.replace(", ", "-").replace(" ", "-"), meaning, meaning, sign
-            )
+            text += Markup(
+                ' <span class="mark is-{}" role="img" aria-label="{}" title="{}">{}</span>'
+            ).format(meaning.replace(", ", "-").replace(" ", "-"), meaning, meaning, sign)
         return text

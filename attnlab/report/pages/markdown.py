@@ -104,7 +104,8 @@ def _(block: Fold) -> list[str]:
 def _(block: Chart) -> list[str]:
     if not block.has_picture:
         return []
-    return [Markdown("![{}](figures/{}.png)").format(block.label, Markdown(block.name)), ""]
+    title = block.label.partition(". ")[0]
+    return [Markdown("![{}](figures/{}.png)").format(title, Markdown(block.name)), ""]
 
 
 @_format_block.register
@@ -113,15 +114,13 @@ def _(table: Table) -> list[str]:
         return []
     rows = table.full_rows
     header = [table.columns[i].heading for i in table.shown]
-    lines = format_table(header, ([_format_cell(row.cells[i]) for i in table.shown] for row in rows))
+    lines = format_table(header, ([_format_cell(row.typed[i]) for i in table.shown] for row in rows))
     details = list[str]()
     for number, row in enumerate(rows, 1):
-        for block in row.details:
-            if isinstance(block, Text):
-                details += [Markdown("- {}: {}").format(row.cells[table.shown[0]].text or f"{number}", _format_text(block))]
-            else:
-                details += ["", *_format_block(block)]
-    return [table.caption, "", *lines, *details, *([""] if details else [])]
+        texts = [_format_text(block) for block in row.details if isinstance(block, Text)]
+        details += [Markdown("{}. {}").format(number, Markdown(" ").join(texts))] if texts else []
+    others = [block for row in rows for block in row.details if not isinstance(block, Text)]
+    return [table.caption, "", *lines, *details, *([""] if details else []), *_format_all(others)]
 
 
 def _format_cell(cell: Cell) -> Markdown:

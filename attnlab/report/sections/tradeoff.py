@@ -3,7 +3,7 @@
 from typing import Final
 
 from attnlab.report import section
-from attnlab.report.answer import AnswerArm, build_answer
+from attnlab.report.answer import average_arms, rank_arms
 from attnlab.report.charts.tradeoff_figures import build_tradeoff_charts, has_differing_costs
 from attnlab.report.number_format import append_unit, format_number
 from attnlab.report.schema import Report
@@ -52,31 +52,33 @@ def build(report: Report, context: PageContext) -> Section:
 
 def _build_ranking(report: Report) -> Table | None:
     """Among many arms those that cache as many bytes as another, per token and per text, most bytes first."""
-    answer = build_answer(report)
-    costs = [(i, cost) for i, cost in enumerate(answer.costs) if cost.key in CACHE_BYTE_KEYS]
-    groups: dict[tuple[float, ...], list[AnswerArm]] = {}
-    for row in answer.arms:
-        cache_bytes = tuple(value for i, _ in costs if (value := row.costs[i]) is not None)
-        if cache_bytes and len(cache_bytes) == len(costs) and row.result.mean is not None and row.is_ranked:
-            groups.setdefault(cache_bytes, []).append(row)
-    equal_groups = {cache_bytes: rows for cache_bytes, rows in groups.items() if len(rows) > 1}
-    if len(report.experiment.arms) <= MANY_ARMS or len(equal_groups) < 2:
+    panels = [panel for panel in report.tradeoff if panel.key in CACHE_BYTE_KEYS]
+    costs = [{point.arm: point.x for point in panel.points} for panel in panels]
+    groups: dict[tuple[float, ...], list[str]] = {}
+    for arm in rank_arms(report):
+        if panels and all(arm in by_arm for by_arm in costs):
+            groups.setdefault(tuple(by_arm[arm] for by_arm in costs), []).append(arm)
+    groups = {cache_bytes: arms for cache_bytes, arms in groups.items() if len(arms) > 1}
+    if len(report.experiment.arms) <= MANY_ARMS or len(groups) < 2:
         return None
+    effects = [row for row in report.effects if row.primary]
+    digits = max(row.digits for row in effects)
     columns = [
         Column("arm"),
-        *(Column(cost.label, cost.key, cost.unit) for _, cost in costs),
-        Column(answer.label, "result", answer.unit),
+        *(Column(panel.label, panel.key, panel.unit) for panel in panels),
+        Column(effects[0].label, "result", effects[0].unit),
         Column("difference to the best", "difference"),
     ]
+    results = average_arms(report)
     rows = [
         [
-            section.arm(row.arm),
+            section.arm(arm),
             *map(section.number, cache_bytes),
-            section.interval(row.result.mean, row.result.low, row.result.high, answer.digits),
-            _compare_to_best(report, row.arm, best.arm, answer.digits),
+            section.interval(results[arm].mean, results[arm].low, results[arm].high, digits),
+            _compare_to_best(report, arm, arms[0], digits),
         ]
-        for cache_bytes, (best, *others) in sorted(equal_groups.items(), reverse=True)
-        for row in (best, *others)
+        for cache_bytes, arms in sorted(groups.items(), reverse=True)
+        for arm in arms
     ]
     return Table("equal_cache", RANKING_CAPTION, columns, rows)
 
