@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnlab.errors import InvalidConfig, format_seeds, format_suggestions
-from attnlab.report.pages.explorer import render_explorer
-from attnlab.report.pages.html import render_curves_html
+from attnlab.report.pages.explorer import render_curves, render_explorer
 from attnlab.report.pages.report_files import find_report
 from attnlab.report.report_builder import build_run_row, summarize_experiment
 from attnlab.report.schema import CurvesReport, RunRow, load_report
@@ -154,7 +153,7 @@ class ResultFrames(ABC):
     def show_curves(self) -> NotebookPage:
         """Show the learning curves in a notebook, of a report's primary metric or of the validation loss."""
         report = self._build_curve_report()
-        return NotebookPage(render_curves_html(report), f"Learning curves of {report.experiment.name}", 560)
+        return NotebookPage(render_curves(report), f"Learning curves of {report.experiment.name}", 560)
 
     def maps(self, arm: str, seed: int, step: int | None = None) -> Any:
         """A row per attention weight that the mask allows, of one run at a stored step: the last by default.

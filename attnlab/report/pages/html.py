@@ -5,7 +5,7 @@ escaped that could end it.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from functools import singledispatchmethod
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def render_page(page: Page, rendered: RenderedCharts | None = None) -> str:
     """Return the page; without `rendered` its charts are rendered here."""
     rendered = rendered or render_charts(list_charts(page.sections))
     blocks = [block for section in page.sections for block in iterate_blocks(section.blocks)]
-    interactive = [block for block in blocks if isinstance(block, Interactive)]
+    data = next((block.data for block in blocks if isinstance(block, Interactive) and block.data), None)
     writer = HtmlWriter(page, rendered)
     return (
         build_environment()
@@ -95,7 +95,7 @@ def render_page(page: Page, rendered: RenderedCharts | None = None) -> str:
             meta=[writer.format_text(text) for text in page.meta],
             sections=[(section, writer.format_section(section)) for section in page.sections],
             anchors=[(block.id, block.text) for block in blocks if isinstance(block, Heading) and block.id],
-            data=escape_json(dict(interactive[0].data)) if interactive else None,
+            data=escape_json(data) if data else None,
             css=Markup("").join(map(load_asset, ("page.css", "explorer.css"))),
             js=load_asset("page.js") + load_asset("save_charts.js"),
             explorer=load_asset("explorer_draw.js") + load_asset("explorer.js"),
@@ -170,7 +170,7 @@ class HtmlWriter:
         if not block.id:
             return Markup('<pre tabindex="0">{}</pre>').format(block.text)
         return Markup(
-            '<pre class="wrap" id="{0}" tabindex="0">{1}</pre>\n'
+            '<pre id="{0}" tabindex="0">{1}</pre>\n'
             '<button class="copy" type="button" data-copies="{0}" hidden>Copy</button>'
         ).format(block.id, block.text)
 
@@ -187,7 +187,7 @@ class HtmlWriter:
 
     @format_block.register
     def _(self, block: Interactive) -> Markup:
-        return block.markup
+        return Markup(block.markup)
 
     @format_block.register
     def _(self, block: Key) -> Markup:
@@ -260,10 +260,10 @@ class HtmlWriter:
             " ".join(kinds),
             self._explain(table.caption),
             Markup("").join(heads),
-            Markup("\n").join(self._format_row(table, row) for row in rows),
+            Markup("\n").join(self._format_row(table, row, numeric) for row in rows),
         )
 
-    def _format_row(self, table: Table, row: Row) -> Markup:
+    def _format_row(self, table: Table, row: Row, numeric: Set[int]) -> Markup:
         cells = row.typed
         first, *rest = ((i, cells[i]) for i in table.shown)
         marked = [
@@ -273,7 +273,8 @@ class HtmlWriter:
         ]
         for i, cell in rest:
             label = Markup(' data-label="{}"').format(table.columns[i].title) if table.by_arm else ""
-            kind = {"number": "num", "verdict": "word", "prose": "prose"}.get(cell.kind, "")
+            plain = "num" if i in numeric else ""
+            kind = {"number": "num", "text": plain, "verdict": "word", "prose": "prose"}.get(cell.kind, "")
             marked.append(
                 Markup("<td{}{}>{}</td>").format(
                     Markup(' class="{}"').format(kind) if kind else "", label, self._format_content(cell)
@@ -289,7 +290,7 @@ class HtmlWriter:
 
     def _format_content(self, cell: Cell) -> Markup:
         """The content of a cell: a number with its full value, a verdict with its sign and color."""
-        text = Markup(escape(keep_intervals_whole(cell.text)))
+        text = escape(cell.text if cell.kind == "code" else keep_intervals_whole(cell.text))
         if cell.kind == "number" and isinstance(cell.value, int | float):
             text = Markup('<data value="{}">{}</data>').format(repr(cell.value), text)
         elif cell.kind == "verdict":
@@ -302,6 +303,8 @@ class HtmlWriter:
             text = Markup("<code>{}</code>").format(text)
         elif cell.kind == "arm":
             text = self._draw_symbol(cell.text) + text
+        elif cell.parts:
+            text = self.format_text(Text(*cell.parts))
         if cell.href:
             text = Markup('<a href="{}">{}</a>').format(cell.href, text)
         if cell.note:

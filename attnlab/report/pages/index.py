@@ -22,7 +22,7 @@ GENERATOR_TAG = '<meta name="generator" content="attnlab index">'
 
 
 def render_index(folder: Path) -> str:
-    """The page for all reports and ladders in a folder: a row per claim, or for the headline without claims."""
+    """The page for all reports and ladders in a folder: a row per claim, or for the headline."""
     rows = list[list[Cell | str]]()
     unreadable = []
     sources = find_report_sources(folder)
@@ -35,8 +35,8 @@ def render_index(folder: Path) -> str:
     effect = f"effect, {format_percent(CONFIDENCE_LEVEL)}% CI"
     table = Table(
         "index",
-        "Claims of each experiment with their verdicts and effects. Open a report for its deciding intervals and "
-        "caveats.",
+        "Claims of each experiment with their verdicts and effects. Open a report for its deciding "
+        "intervals and caveats.",
         [*map(Column, ("experiment", "claim", "verdict", effect, "runs", "date"))],
         rows,
     )

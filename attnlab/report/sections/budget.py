@@ -55,8 +55,8 @@ def _explain_check(report: Report) -> Iterator[str]:
     yield f"Resources of each arm, and their ratio to {report.experiment.baseline}."
     if budget.controlled:
         yield (
-            "A difference in a row marked as controlled makes the claims NOT COMPARABLE; any other may be the "
-            "point of the experiment."
+            "A difference in a row marked as controlled makes the claims NOT COMPARABLE; any other may be "
+            "the point of the experiment."
         )
     else:
         yield "The experiment controls no resource."
@@ -78,7 +78,7 @@ def _build_table(report: Report) -> Table:
     ]
     rows: list[list[Cell | str]] = [
         [
-            Cell(append_unit(row.label, row.unit), row.key, note="controlled" if row.controlled else ""),
+            Cell(append_unit(row.label, row.unit), row.key, note="(controlled)" if row.controlled else ""),
             row.unit,
             Cell("", row.controlled),
             *(_build_cell(cell, _classify_cell(report, row, cell)) for cell in row.cells),
@@ -197,7 +197,8 @@ def _build_search_table(tuning: TuningSection, statistic: SelectionStatistic) ->
     ]
     caption = (
         f"Every tried learning rate: {tuning.metric} for each tuning seed, the {statistic} of the "
-        f"{len(tuning.seeds)} seeds, which selects the rate, and the outcome; ✓ marks the rate of the comparison."
+        f"{len(tuning.seeds)} seeds, which selects the rate, and the outcome; ✓ marks the rate of the "
+        "comparison."
     )
     return Table("learning_rates", caption, columns, rows)
 

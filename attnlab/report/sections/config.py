@@ -17,7 +17,10 @@ def build(report: Report, context: PageContext) -> Section:
     if config.rows:
         columns = [Column("key"), *map(Column, config.arms)]
         rows = [
-            [code(row.key), *(code(_format_json(cell.value)) if cell.present else "absent" for cell in row.cells)]
+            [
+                code(row.key),
+                *(code(_format_json(cell.value)) if cell.present else "absent" for cell in row.cells),
+            ]
             for row in config.rows
         ]
         blocks = [Table("config", "Keys in which the arms differ.", columns, rows, by_arm=True)]

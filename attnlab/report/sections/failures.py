@@ -16,13 +16,15 @@ def build(report: Report, context: PageContext) -> Section:
     failures = report.failures
     blocks: list[Block] = [Text("Every required run finished.")]
     if failures.runs:
-        lost = (
-            " A run that was lost to the machine is no failure of its arm; run the same command again to train it."
-        )
         lead = (
             f"{len(failures.runs)} of {report.verdict.planned} required runs failed. They count in the "
-            f"denominator; means are over complete pairs.{lost if any(row.lost for row in failures.counts) else ''}"
+            "denominator; means are over complete pairs."
         )
+        if any(row.lost for row in failures.counts):
+            lead += (
+                " A run that was lost to the machine is no failure of its arm; run the same command again to "
+                "train it."
+            )
         blocks = [Text(lead, style="lead"), _build_table(report)]
         blocks += [
             Fold(f"Last lines of {run.arm}, seed {run.seed}", [Code("\n".join(run.tail))], is_long=True)

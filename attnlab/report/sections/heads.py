@@ -1,4 +1,4 @@
-"""Attention heads: scores by arm, patterns, and the agreement of the measuring kernel with the training kernel."""
+"""Attention heads: scores by arm, patterns, and the agreement of the maps with the training kernel."""
 
 from typing import Final
 
@@ -35,13 +35,12 @@ def build(report: HeadsReport, context: PageContext) -> Section:
     many = len(report.experiment.arms) > MANY_ARMS
     blocks: list[Block] = []
     if charts := series_figures.build_strip_charts(report):
-        over_seeds = "" if single else ", pooled over seeds"
-        numbering = (
-            ""
+        reading = (
+            "Scores of every head. Dashed: the score of uniform attention."
             if single
-            else " Head numbers do not correspond across seeds or arms, so compare distributions, not single heads."
+            else "Scores of every head, pooled over seeds. Dashed: the score of uniform attention. Head "
+            "numbers do not correspond across seeds or arms, so compare distributions, not single heads."
         )
-        reading = f"Scores of every head{over_seeds}. Dashed: the score of uniform attention.{numbering}"
         blocks += [Text(reading, style="lead"), *([] if many or single else [Key()])]
         blocks.append(ChartRow("Head scores", charts))
         terms = Terms([(score.label, score.about) for score in heads.scores if score.about])
@@ -91,8 +90,8 @@ def _build_scores(heads: HeadsSection, single: bool) -> Table:
     caption = (
         "Head scores: mean over heads, and number of heads above the threshold."
         if single
-        else "Head scores: mean over heads and seeds with the range of the means of the seeds, and number of heads "
-        "above the threshold (mean and range over seeds)."
+        else "Head scores: mean over heads and seeds with the range of the means of the seeds, and number of "
+        "heads above the threshold (mean and range over seeds)."
     )
     return Table("head_means", caption, columns, rows)
 
@@ -113,7 +112,7 @@ def _build_patterns(heads: HeadsSection, single: bool) -> Table:
         *(Column("heads" if single else arm, arm) for arm in arms),
         Column("rule"),
     ]
-    rows = [
+    rows: list[list[Cell | str]] = [
         [
             row.name,
             *(
@@ -125,8 +124,9 @@ def _build_patterns(heads: HeadsSection, single: bool) -> Table:
         for row in heads.patterns
     ]
     caption = (
-        f"Number of heads with each pattern{'' if single else ': mean and range over seeds'}. The rules are fixed; a "
-        "head may match several patterns or none, and a match requires a score above that of uniform attention."
+        f"Number of heads with each pattern{'' if single else ': mean and range over seeds'}. The rules are "
+        "fixed; a head may match several patterns or none, and a match requires a score above that of "
+        "uniform attention."
     )
     return Table("head_patterns", caption, columns, rows, by_arm=True)
 
@@ -149,7 +149,7 @@ def _build_agreement(heads: HeadsSection, single: bool) -> Table:
         for row in heads.agreement
     ]
     caption = (
-        "The eager kernel computes the maps; the table has its largest difference from the training kernel on the "
-        "same text."
+        "The eager kernel computes the maps; the table has its largest difference from the training kernel "
+        "on the same text."
     )
     return Table("kernel_agreement", caption, columns, rows)

@@ -1,14 +1,15 @@
-"""Attention maps: one run of each arm on the same text, which a script enlarges and compares; HTML alone has them."""
+"""Attention maps: one run of each arm on the same text, which a script enlarges and compares."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from markupsafe import Markup
 
 from attnlab.data.token_labels import CONTINUATION
-from attnlab.report.number_format import format_number
+from attnlab.report.number_format import format_number, get_chance_by_arm
 from attnlab.report.schema import HeadScore, HeadsReport, Report
 from attnlab.report.section import Block, Code, Fold, Interactive, Section, Text
 from attnlab.report.sections import PageContext
@@ -17,6 +18,7 @@ from attnlab.report.tables.arm_columns import MANY_ARMS
 from attnlab.report.tables.head_maps import HeadPicks, MapEntry, MapSelection
 
 PLACE: Final = 92
+VIEWER: Final = Path(__file__).parents[1] / "templates" / "gallery.html"  # a script fills it
 MAX_THUMBNAILS: Final = 240  # on one page
 NOTE: Final = Markup('<p class="note">{}</p>')
 
@@ -28,8 +30,8 @@ def build(report: Report, context: PageContext) -> Section | None:
     if not report.heads or not report.heads.layers:
         return None
     missing = (
-        "The attention maps of the runs (attention.npz) are not in the folder of this page. This command trains "
-        "the runs and generates a page with maps:"
+        "The attention maps of the runs (attention.npz) are not in the folder of this page. This command "
+        "trains the runs and generates a page with maps:"
     )
     return Section("maps", "Attention maps", [Text(missing), Code(report.reproduce.command, "sh")])
 
@@ -45,7 +47,7 @@ def build_maps(
     selected = head_maps.select_maps(report, archive)
     if selected is None:
         return None
-    viewer = Markup(head_maps.VIEWER.read_text("utf-8"))
+    viewer = Markup(VIEWER.read_text("utf-8"))
     reading = NOTE.format(" ".join(_explain_maps(report, selected)))
     gallery = Interactive(_draw_gallery(selected))
     picks = [*_build_picks(report, selected.picks)] if selected.picks else []
@@ -62,13 +64,14 @@ def _explain_maps(report: HeadsReport, selected: MapSelection) -> Iterator[str]:
     if len(report.experiment.arms) > 1:
         yield "One run of each arm on the same text."
     yield (
-        "Rows are queries, columns are keys. One fixed square-root scale for all maps: dark is 0, yellow is 1. "
-        "Hatched, or blank in small cells: masked."
+        "Rows are queries, columns are keys. One fixed square-root scale for all maps: dark is 0, yellow is "
+        "1. Hatched, or blank in small cells: masked."
     )
     if CONTINUATION in selected.maps[0].tokens:
         yield f"{CONTINUATION} marks a token that continues the character of the token before."
     yield (
-        "A box contains the query heads that share one KV head. Thumbnails show the largest weight of each block."
+        "A box contains the query heads that share one KV head. Thumbnails show the largest weight of each "
+        "block."
     )
     if selected.layers_shown < selected.layers:
         yield (
@@ -89,11 +92,7 @@ def _build_data(report: HeadsReport, selected: MapSelection) -> dict[str, Any]:
         "seeds": [asdict(weights) for weights in selected.seeds],
         "picked": [asdict(entry) for entry in distinct.values()],
         "scores": [
-            {
-                "name": score.name,
-                "label": score.label,
-                "chance": {count.arm: count.chance for count in score.counts},
-            }
+            {"name": score.name, "label": score.label, "chance": get_chance_by_arm(score)}
             for score in scores
         ],
     }
@@ -107,7 +106,8 @@ def _draw_gallery(selected: MapSelection) -> Markup:
     step = -(-len(layers) // max_layers) or 1
     rows = [
         Markup('<div class="layer"><h4 class="note">layer {}</h4><div>{}</div></div>').format(
-            layer, Markup("\n").join(_draw_layer(*entry, layer) for entry in decoded if layer in entry[0].layers)
+            layer,
+            Markup("\n").join(_draw_layer(*maps, layer) for maps in decoded if layer in maps[0].layers),
         )
         for layer in layers[::step]
     ]
@@ -184,8 +184,8 @@ def _introduce_picks(picks: HeadPicks) -> Markup:
     if not picks.random:
         return Markup("<h3>All {} heads by score</h3>").format(count)
     selection = (
-        f"Selected from all {picks.total} heads of all arms and seeds. The top heads look striking by selection "
-        "alone; the random heads, sampled with a fixed seed, show typical heads."
+        f"Selected from all {picks.total} heads of all arms and seeds. The top heads look striking by "
+        "selection alone; the random heads, sampled with a fixed seed, show typical heads."
     )
     title = Markup("<h3>Top {} and {} random heads</h3>").format(count, len(picks.random))
     return title + NOTE.format(selection)

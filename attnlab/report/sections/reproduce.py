@@ -34,18 +34,25 @@ def build(report: Report, context: PageContext) -> Section:
         *([("packages", ", ".join(packages))] if packages else []),
     ]
     environment = [
-        *((key, str(value)) for key, value in origin.environment.items() if value is not None and key != "device"),
+        *(
+            (key, str(value))
+            for key, value in origin.environment.items()
+            if value is not None and key != "device"
+        ),
         *((key, "differs between runs") for key in origin.mixed),
     ]
     blocks: list[Block] = [Code(origin.command, "sh", id="command"), Terms(facts)]
-    if environment or origin.data:
-        details = [*([Terms(environment)] if environment else []), *([_build_data(origin)] if origin.data else [])]
+    details: list[Block] = [Terms(environment)] if environment else []
+    details += [_build_data(origin)] if origin.data else []
+    if details:
         blocks.append(Fold("Environment and data of the runs", details))
     if origin.dirty_diff:
         blocks.append(Fold("Uncommitted changes", [Code(origin.dirty_diff, "diff")], is_long=True))
     if versions:
         columns = [Column("package"), Column("version"), Column("runs")]
-        rows = [[package, version, section.number(runs)] for package, version, runs in versions]
+        rows: list[list[Cell | str]] = [
+            [package, version, section.number(runs)] for package, version, runs in versions
+        ]
         table = Table("package_versions", "Packages of the runs.", columns, rows, is_long=True)
         blocks.append(Fold("Package versions", [table]))
     blocks.append(Fold("Run ids", [_build_run_ids(report)]))
@@ -64,7 +71,12 @@ def _list_versions(origin: Reproduce) -> list[tuple[str, str, int | None]]:
 
 
 def _build_data(origin: Reproduce) -> Table:
-    columns = [Column("data"), Column("training tokens", "train_tokens"), Column("unit"), Column("SHA-256", "sha256")]
+    columns = [
+        Column("data"),
+        Column("training tokens", "train_tokens"),
+        Column("unit"),
+        Column("SHA-256", "sha256"),
+    ]
     rows = [
         [data["name"], section.number(data["train_tokens"]), data["unit"], section.code(data["sha256"])]
         for data in origin.data

@@ -21,11 +21,13 @@ def build(report: Report, context: PageContext) -> Section | None:
     blocks: list[Block] = []
     if text.token_categories:
         losses = _build_losses(text, report.experiment.baseline)
-        blocks += [Fold("Loss by token category", [losses])] if many else [Heading("Loss by token category"), losses]
+        title = "Loss by token category"
+        blocks += [Fold(title, [losses])] if many else [Heading(title), losses]
     if text.samples:
         reading = section.note(
-            "One run of each arm continues the same prompt, with the same random numbers at temperature 0.8 and a "
-            "context of at most the trained length. A single sample does not show which model is better."
+            "One run of each arm continues the same prompt, with the same random numbers at temperature 0.8 "
+            "and a context of at most the trained length. A single sample does not show which model is "
+            "better."
         )
         first, samples = text.samples[0], _build_samples(text)
         blocks += [Heading("Generated samples"), reading, Code(first.prompt)]
@@ -42,9 +44,11 @@ def _build_losses(text: RunningTextSection, baseline: str) -> Table:
         Column("tokens", "targets"),
         Column("seeds"),
         Column("loss", "loss_mean", "nats", ends=("loss_low", "loss_high")),
-        Column(f"{DELTA} to {baseline}", "difference_mean", "nats", ends=("difference_low", "difference_high")),
+        Column(
+            f"{DELTA} to {baseline}", "difference_mean", "nats", ends=("difference_low", "difference_high")
+        ),
     ]
-    rows = [
+    rows: list[list[Cell | str]] = [
         [
             category.label,
             section.arm(row.arm),
@@ -57,9 +61,9 @@ def _build_losses(text: RunningTextSection, baseline: str) -> Table:
         for row in category.arms
     ]
     caption = (
-        "Mean and range over seeds on the same validation tokens in every run, and of the paired differences to "
-        f"{baseline}. Each token belongs to one category by its characters, and to one of the two pair categories. "
-        "The categories are not preregistered, so they decide no claim."
+        "Mean and range over seeds on the same validation tokens in every run, and of the paired differences "
+        f"to {baseline}. Each token belongs to one category by its characters, and to one of the two pair "
+        "categories. The categories are not preregistered, so they decide no claim."
     )
     return Table("token_losses", caption, columns, rows)
 
@@ -82,13 +86,13 @@ def _build_samples(text: RunningTextSection) -> Table:
         Column("", "rest"),
         Column("reason for no sample" if has_reason else "", "reason"),
     ]
-    rows = [
+    rows: list[list[Cell | str]] = [
         [
             section.arm(row.arm),
             section.number(row.seed),
             row.run,
             row.prompt,
-            section.EMPTY if row.sample is None else Cell(row.sample, kind="prose"),
+            section.EMPTY if row.sample is None else section.code(row.sample),
             row.rest,
             Cell(row.reason) if row.reason else section.EMPTY,
         ]

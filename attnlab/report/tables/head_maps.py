@@ -10,7 +10,6 @@ because the best of many look striking by selection alone.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from attnlab.measure.head_patterns import match_head_patterns
 from attnlab.report.schema import ExperimentSummary, HeadsReport
 from attnlab.report.tables import map_archive
 
-VIEWER = Path(__file__).parents[1] / "templates" / "gallery.html"  # markup that a script fills
 MAX_MAP_CHARS = 1_600_000  # characters of packed maps in one page
 MAX_EARLIER_CHARS = 600_000  # limits for maps before the end of training, and of other seeds
 MAX_SEED_CHARS = 300_000
