@@ -12,11 +12,9 @@ from attnlab.report.schema import (
     ClaimResult,
     Effect,
     EffectVerdict,
-    PairedMean,
     Report,
     Verdict,
 )
-from attnlab.report.tables.arm_columns import average_seeds, get_values_by_seed
 from attnlab.report.tables.wording import (
     DECIDED_VERDICTS,
     find_claim_effect,
@@ -224,36 +222,6 @@ def get_budget_number(row: BudgetRow, arm: str) -> float | None:
     """Return a resource of an arm; None if it is no number."""
     value = next((cell.value for cell in row.cells if cell.arm == arm), None)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def average_arms(report: Report) -> dict[str, PairedMean]:
-    """Average each arm over its complete pairs in the experiment's metric."""
-    effects = [row for row in report.effects if row.primary]
-    is_proportion = any(row.is_proportion for row in effects)
-    values = {
-        arm: get_values_by_seed(effects, arm, report.experiment.baseline) for arm in report.experiment.arms
-    }
-    return {
-        arm: average_seeds([*by_seed.values()], is_proportion=is_proportion)
-        for arm, by_seed in values.items()
-    }
-
-
-def rank_arms(report: Report) -> list[str]:
-    """List the arms whose result is comparable with the baseline's, best first."""
-    means = {arm: result.mean for arm, result in average_arms(report).items()}
-    effects = get_primary_effects(report)
-    leaking = report.leakage.arms if report.leakage else []
-    ranked = {
-        arm: mean
-        for arm, mean in means.items()
-        if mean is not None
-        and (arm == report.experiment.baseline or (arm in effects and effects[arm].mean is not None))
-        and arm not in leaking
-        and not is_untrained(report, arm)
-    }
-    sign = -1 if report.experiment.direction == "higher" else 1
-    return sorted(ranked, key=lambda arm: sign * ranked[arm])
 
 
 def is_untrained(report: Report, arm: str) -> bool:

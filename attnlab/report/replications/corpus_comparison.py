@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from statistics import mean, stdev
 
-from attnlab.report.answer import average_arms, get_primary_effects
+from attnlab.report.answer import build_answer, get_primary_effects
 from attnlab.report.number_format import format_number, format_percent
 from attnlab.report.replications.arm_pairs import (
     compute_differences,
@@ -52,10 +52,8 @@ def _get_place(report: Report) -> ReplicationContext:
 def _build_arm_row(title: str, report: Report) -> CorpusArms:
     """The mean of each arm on a corpus, and its state against the baseline there."""
     states = {arm: EFFECT_STATES.get(row.verdict) for arm, row in get_primary_effects(report).items()}
-    results = average_arms(report)
-    cells = [
-        CorpusCell(arm=arm, mean=results[arm].mean, state=states.get(arm)) for arm in report.experiment.arms
-    ]
+    means = {row.arm: row.result.mean for row in build_answer(report).arms}
+    cells = [CorpusCell(arm=arm, mean=means[arm], state=states.get(arm)) for arm in report.experiment.arms]
     return CorpusArms(corpus=_get_place(report).name, title=title, cells=cells)
 
 

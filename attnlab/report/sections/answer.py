@@ -1,23 +1,23 @@
 """The first screen: the answer, the intervals of the claims with their margins, and the arms, best first."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from attnlab.report import section
 from attnlab.report.answer import (
     answer_question,
-    average_arms,
     describe_scope,
     describe_short_training,
     get_primary_effects,
-    rank_arms,
+    is_untrained,
 )
 from attnlab.report.charts.comparison_figures import build_verdict_charts
 from attnlab.report.number_format import format_preregistration
-from attnlab.report.schema import Effect, EffectVerdict, Report, TradeoffPanel, Verdict
+from attnlab.report.schema import Effect, EffectVerdict, PairedMean, Report, TradeoffPanel, Verdict
 from attnlab.report.section import Block, Cell, Column, Items, Link, Row, Section, Table, Text
 from attnlab.report.sections import PageContext
-from attnlab.report.tables.arm_columns import ArmColumn, build_arm_columns
+from attnlab.report.tables.arm_columns import ArmColumn, average_seeds, build_arm_columns, get_values_by_seed
 from attnlab.report.tables.arm_options import cut_options, describe_arm_options
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import (
@@ -76,8 +76,13 @@ def build_arms_table(report: Report) -> Table:
     effects = list(get_primary_effects(report).values())
     label = effects[0].label if effects else experiment.metric
     digits = max((row.digits for row in effects), default=3)
-    results, ranked = average_arms(report), rank_arms(report)
-    arms = [*ranked, *(arm for arm in experiment.arms if arm not in ranked)]
+    results = {arm: _average_arm(report, arm, effects) for arm in experiment.arms}
+    is_ranked = {arm: _is_ranked(report, arm, results[arm], effects) for arm in experiment.arms}
+    sign = -1 if experiment.direction == "higher" else 1
+    arms = sorted(
+        experiment.arms,
+        key=lambda arm: (not is_ranked[arm], sign * (results[arm].mean or 0.0) if is_ranked[arm] else 0.0),
+    )
     options = describe_arm_options(report)
     panels = [panel for panel in report.tradeoff if panel.key in COLUMN_COSTS]
     others = build_arm_columns(report)
@@ -92,6 +97,7 @@ def build_arms_table(report: Report) -> Table:
         Column("precision" if precisions else "", "precision"),
         Column("seeds" if has_seeds else "", "seeds"),
         Column("training compute" if report.compute_calibration else "", "training"),
+        Column("", "is_ranked"),
         *(Column(column.label, "", column.unit) for column in others),
         *(Column(panel.label, panel.key, panel.unit) for panel in panels),
     ]
@@ -110,18 +116,35 @@ def build_arms_table(report: Report) -> Table:
                 Cell(precisions.get(arm) or section.NONE),
                 section.number(result.n),
                 Cell(format_training(training, ""), training.compute_change, kind="number") if training else section.EMPTY,
+                Cell("", is_ranked[arm]),
                 *(_format_mean(column, arm) for column in others),
                 *(_format_cost(panel, arm) for panel in panels),
             ])
         )  # fmt: skip
     best = "highest" if experiment.direction == "higher" else "lowest"
-    unranked = "" if ranked == arms else "; arms that are not ranked come last"
+    unranked = "" if all(is_ranked.values()) else "; arms that are not ranked come last"
     level = f"{100 * CONFIDENCE_LEVEL:.0f}% CI"
     caption = (
         f"Arms by {label}, {best} first{unranked}. Means are over complete pairs, with {level}; {DELTA} is the arm "
         "minus the baseline. Intervals of timed costs are over interleaved repeats."
     )
     return Table("arms", section.join_text(caption, explain_wide_intervals(report)), columns, rows)
+
+
+def _average_arm(report: Report, arm: str, effects: Sequence[Effect]) -> PairedMean:
+    values = [*get_values_by_seed(effects, arm, report.experiment.baseline).values()]
+    return average_seeds(values, is_proportion=any(row.is_proportion for row in effects))
+
+
+def _is_ranked(report: Report, arm: str, result: PairedMean, effects: Sequence[Effect]) -> bool:
+    """Whether an arm has a result that is comparable with the baseline's."""
+    effect = next((row for row in effects if row.arm == arm), None)
+    has_result = (
+        result.mean is not None
+        if arm == report.experiment.baseline
+        else bool(effect and effect.mean is not None)
+    )
+    return has_result and not _find_leakage_note(report, arm) and not is_untrained(report, arm)
 
 
 def _format_difference(effect: Effect | None) -> Cell:
