@@ -11,7 +11,7 @@ from attnlab.inference_cost.devices import DEVICES
 from attnlab.inference_cost.layer_costs import ModelCost
 from attnlab.inference_cost.serving_cost import Costs, Serving, ServingCost, compute_serving_cost
 from attnlab.report import section
-from attnlab.report.charts.series_charts import select_last_rows
+from attnlab.report.charts.series_figures import select_last_rows
 from attnlab.report.charts.vega_layers import (
     Spec,
     Styles,
