@@ -12,7 +12,7 @@ from attnlab.report.number_format import NONE, append_unit, format_bounds, forma
 
 Spec = dict[str, Any]  # a Vega-Lite chart
 CellKind = Literal["text", "prose", "number", "arm", "verdict", "code"]
-TextStyle = Literal["plain", "lead", "note", "answer", "banner", "strong", "sample"]
+TextStyle = Literal["plain", "lead", "note", "answer", "banner", "strong"]
 SIGNS = {  # of verdicts, for readers who cannot tell colors
     "SUPPORTED": "✓",
     "REFUTED": "✗",
@@ -94,9 +94,9 @@ def arm(name: str, note: str = "") -> Cell:
     return Cell(name, name, note=note, kind="arm")
 
 
-def code(text: str) -> Cell:
+def code(text: str, note: str = "") -> Cell:
     """Text in the type of code."""
-    return Cell(text, kind="code")
+    return Cell(text, note=note, kind="code")
 
 
 def links(*parts: "str | Link") -> Cell:
@@ -138,6 +138,11 @@ class Row:
     cells: Sequence[Cell | str]
     details: Sequence["Block"] = ()
 
+    @property
+    def typed(self) -> list[Cell]:
+        """The cells, with text as cells too."""
+        return [Cell(cell) if isinstance(cell, str) else cell for cell in self.cells]
+
 
 @dataclass(frozen=True)
 class Table:
@@ -159,9 +164,8 @@ class Table:
 
     @property
     def full_rows(self) -> list[Row]:
-        """The rows with all their cells typed."""
-        rows = (row if isinstance(row, Row) else Row(row) for row in self.rows)
-        return [Row([_to_cell(cell) for cell in row.cells], row.details) for row in rows]
+        """The rows with their details."""
+        return [row if isinstance(row, Row) else Row(row) for row in self.rows]
 
     @property
     def shown(self) -> list[int]:
@@ -170,7 +174,7 @@ class Table:
 
     def iterate_records(self) -> Iterator[dict[str, Any]]:
         """Yield each row for programs: a value by column, and the ends of intervals beside it."""
-        rows = [[_to_cell(cell) for cell in row.cells] for row in self.full_rows]
+        rows = [row.typed for row in self.full_rows]
         has_ends = [
             any(row[i].low is not None or row[i].high is not None for row in rows)
             for i in range(len(self.columns))
@@ -178,17 +182,12 @@ class Table:
         for row in rows:
             record: dict[str, Any] = {}
             for column, cell, with_ends in zip(self.columns, row, has_ends, strict=True):
-                record[column.key] = (
-                    cell.value if cell.kind == "number" or cell.value is not None else cell.text
-                )
+                has_text = cell.text not in ("", NONE) and cell.kind != "number"
+                record[column.key] = cell.text if cell.value is None and has_text else cell.value
                 if with_ends or column.ends:
                     low, high = column.ends or (f"{column.key}_low", f"{column.key}_high")
                     record |= {low: cell.low, high: cell.high}
             yield record
-
-
-def _to_cell(cell: Cell | str) -> Cell:
-    return Cell(cell) if isinstance(cell, str) else cell
 
 
 @dataclass(frozen=True)
@@ -316,12 +315,13 @@ Block = Text | Items | Terms | Code | Table | Chart | ChartRow | Key | Fold | He
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page under a heading; `title` is its name in the navigation too."""
+    """A part of a page under a heading, whose name in the navigation is `title`; a long one is in HTML alone."""
 
     id: str
     title: str
     blocks: Sequence[Block]
     heading: str = ""
+    is_long: bool = False
 
 
 @dataclass(frozen=True)

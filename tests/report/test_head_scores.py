@@ -126,9 +126,9 @@ def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> No
     page = render_html(report)
     assert all(f'</data> of <data value="{count}">' in page for count in heads.values())
     strip = next(
-        one for one in series_figures.build_strip_figures(report) if one.label.startswith("attention sink")
+        one for one in series_figures.build_strip_charts(report) if one.label.startswith("attention sink")
     )
-    levels = [layer["encoding"]["y"].get("datum") for layer in strip.spec["layer"] if layer]
+    levels = [layer["encoding"]["y"].get("datum") for layer in strip.draw()["layer"]]
     assert [level for level in levels if level is not None] == [0.25, 0.5]
 
 
