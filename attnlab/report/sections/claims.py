@@ -7,7 +7,7 @@ from attnlab.report.charts.comparison_figures import build_verdict_charts
 from attnlab.report.charts.interim_figures import build_interim_chart
 from attnlab.report.number_format import TIMES, format_compute_amount, format_number, format_percent
 from attnlab.report.schema import ClaimResult, Report
-from attnlab.report.section import Block, Cell, Column, Fold, Items, Link, Row, Section, Table, Text
+from attnlab.report.section import Block, Cell, Column, Fold, Items, Row, Section, Table, Text
 from attnlab.report.sections import PageContext
 from attnlab.report.tables import interim_analyses
 from attnlab.report.tables.claim_sources import Citation, build_citations
