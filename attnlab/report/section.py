@@ -35,6 +35,7 @@ class Cell:
         kind: an arm has its symbol, a verdict its color; prose may be broken into lines.
         href: the address that the text leads to.
         mark: a sign beside the text, with its meaning in words.
+        parts: the text with several links, for readers.
     """
 
     text: str
@@ -45,6 +46,7 @@ class Cell:
     kind: CellKind = "text"
     href: str = ""
     mark: tuple[str, str] | None = None
+    parts: Sequence["str | Link"] = ()
 
     @property
     def content(self) -> str:
@@ -95,6 +97,11 @@ def arm(name: str, note: str = "") -> Cell:
 def code(text: str, note: str = "") -> Cell:
     """Text in the type of code."""
     return Cell(text, note=note, kind="code")
+
+
+def links(*parts: "str | Link") -> Cell:
+    """Prose with links."""
+    return Cell(Text(*parts).plain, kind="prose", parts=parts)
 
 
 @dataclass(frozen=True)
@@ -264,10 +271,11 @@ class Chart:
 
 @dataclass(frozen=True)
 class ChartRow:
-    """Small charts beside each other."""
+    """Small charts beside each other, and how to read them."""
 
     label: str
     charts: Sequence[Chart]
+    caption: str = ""
 
 
 @dataclass(frozen=True)

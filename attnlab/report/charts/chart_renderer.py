@@ -53,8 +53,8 @@ class RenderedCharts:
         """For each reason, how many pictures are missing."""
         total = len(self.svgs) + len(self.pngs) + len(self.errors)
         return [
-            f"{self.errors.count(reason)} of {total} figures could not be rendered ({reason}): the tables have "
-            "the same numbers; run `python -m attnlab report` on this folder to render them again."
+            f"{self.errors.count(reason)} of {total} figures could not be rendered ({reason}): the tables "
+            "have the same numbers; run `python -m attnlab report` on this folder to render them again."
             for reason in dict.fromkeys(self.errors)
         ]
 

@@ -24,6 +24,10 @@ from attnlab.report.schema import CurveLine, CurvesReport, HeadsReport, MeanCurv
 from attnlab.report.section import Chart
 
 SIZE = (376, 280)
+POSITIONS_CAPTION = (
+    "Mean loss over seeds at each position of the context, at the end of training. A falling line shows that "
+    "the arm uses more context; a flat line shows that it does not."
+)
 MAX_STRIP_POINTS = 400  # in one strip plot, before it becomes a summary
 
 
@@ -37,14 +41,23 @@ def build_curve_charts(report: CurvesReport) -> list[Chart]:
     charts = list[Chart]()
     styles = build_styles(report)
     if table := report.curves:
-        experiment = report.experiment
+        base, experiment = table.baseline, report.experiment
         margin = experiment.margin if table.name == experiment.metric else None
-        for lines, mean_lines, title, is_difference in (
-            (table.lines, table.means, table.name, False),
+        every = f"every {format_number(table.every)}th point is drawn, and curves.parquet has all"
+        thinned = f"; {every}" if table.every > 1 else ""
+        for lines, mean_lines, title, caption, is_difference in (
+            (
+                table.lines,
+                table.means,
+                table.name,
+                f"Thin: single seeds. Thick: their mean. The curves are not smoothed{thinned}.",
+                False,
+            ),
             (
                 table.differences,
                 table.mean_differences,
-                f"{table.name}: arm {MINUS} {experiment.baseline}",
+                f"{table.name}: arm {MINUS} {base}",
+                f"The difference to {base} with the same seed.",
                 True,
             ),
         ):
@@ -56,7 +69,7 @@ def build_curve_charts(report: CurvesReport) -> list[Chart]:
                 has_zero_line=is_difference, margin=margin if is_difference else None,
             )  # fmt: skip
             label = f"{title} over training tokens, every seed. {describe_rows(select_last_rows(means))}"
-            charts.append(Chart(f"curve{len(charts)}", label, draw, is_fixed=True))
+            charts.append(Chart(f"curve{len(charts)}", label, draw, caption, is_fixed=True))
     if positions := report.positions:
         means = [
             {
@@ -71,7 +84,7 @@ def build_curve_charts(report: CurvesReport) -> list[Chart]:
         draw = partial(_draw_positions, means, styles, append_unit(positions.name, positions.unit))
         line_ends = describe_rows(select_last_rows(means))
         label = f"{positions.name} by position in the context. {line_ends}"
-        charts.append(Chart("positions", label, draw, is_fixed=True))
+        charts.append(Chart("positions", label, draw, POSITIONS_CAPTION, is_fixed=True))
     return charts
 
 

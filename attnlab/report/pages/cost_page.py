@@ -9,7 +9,7 @@ from typing import Any
 from attnlab.inference_cost.count_format import format_amount, format_byte_count
 from attnlab.inference_cost.devices import DEVICES
 from attnlab.inference_cost.layer_costs import ModelCost
-from attnlab.inference_cost.serving_cost import LayerRow, Serving, ServingCost, compute_serving_cost
+from attnlab.inference_cost.serving_cost import Costs, Serving, ServingCost, compute_serving_cost
 from attnlab.report import section
 from attnlab.report.charts.series_charts import select_last_rows
 from attnlab.report.charts.vega_layers import (
@@ -42,14 +42,15 @@ CHARTS: dict[
     ),
     "time": (
         "shortest time of a step, ms",
-        "Lower bound of the time of a decoding step: neither the bandwidth nor the arithmetic of the device is "
-        "exceeded.",
+        "Lower bound of the time of a decoding step: neither the bandwidth nor the arithmetic of the "
+        "device is exceeded.",
         lambda cost: cost.minimum_ms,
     ),
 }
 
 
 COSTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # key -> title of the column, and its text
+    "window": ("window", "{:,}".format),
     "parameters": ("parameters", "{:,}".format),
     "cache_bytes_per_token": ("cache per token", "{:,} B".format),
     "state_bytes": ("state per sequence", format_byte_count),
@@ -58,6 +59,8 @@ COSTS: dict[str, tuple[str, Callable[[Any], str]]] = {  # key -> title of the co
     "prefill_flops": ("prefill FLOPs", format_amount),
     "decode_flops": ("FLOPs per step", format_amount),
     "intensity": ("FLOPs per byte", "{:.3g}".format),
+    "minimum_ms": ("shortest step", "{:.3g} ms".format),
+    "largest_batch": ("largest batch", "{:,}".format),
 }
 
 
@@ -76,26 +79,37 @@ def build_cost_page(models: Mapping[str, ModelCost], serving: Serving) -> Page:
     costs = {name: row[-1] for name, row in costs_by_length.items()}
     baseline = next(iter(models))
     styles = assign_styles([*models], baseline)
-    names = [name for name in CHARTS if name != "time" or serving.device is not None]
-    has_state = any(cost.state_bytes for cost in costs.values())
+    charts = [
+        _build_chart(name, lengths, costs_by_length, styles)
+        for name in CHARTS
+        if name != "time" or serving.device is not None
+    ]
+    layers = [
+        _build_table("layers", name, [(Cell(f"{row.count} {row.kind}"), row) for row in cost.layers])
+        for name, cost in costs.items()
+    ]
+    by_model = [(section.arm(name), cost) for name, cost in costs.items()]
+    models_table = _build_table("models", "The whole model, at this length and batch.", by_model)
     method = [
-        ("counts", "Exact counts of the tensors that the config defines. Rows of layers are sums over all layers of a kind."),
+        (
+            "counts",
+            "Exact counts of the tensors that the config defines. Rows of layers are sums over all layers "
+            "of a kind.",
+        ),
         ("FLOPs", "Matrix products; a multiplication and an addition count as two."),
         ("read per step", "Weights that one token needs, once, and the cached tensors that it reads."),
-    ]  # fmt: skip
+    ]
     method += [("device", DEVICES[serving.device].source)] if serving.device else []
     return Page(
         "cost",
         TITLE,
         "What does serving cost?",
-        f"{serving.batch:,} sequences of {serving.length:,} cached tokens, weights in {serving.dtype}, cache in "
-        f"{serving.kv_dtype}{f', on {serving.device}' if serving.device else ''}.",
+        f"{serving.batch:,} sequences of {serving.length:,} cached tokens, weights in {serving.dtype}, "
+        f"cache in {serving.kv_dtype}{f', on {serving.device}' if serving.device else ''}.",
         [
-            Section("models", "Models", [_build_model_table(costs, has_state), *_describe_models(costs, serving)]),
-            Section(
-                "length", "By length", [_build_chart(name, lengths, costs_by_length, styles) for name in names]
-            ),
-            Section("layers", "Layers", [_build_layer_table(name, costs[name], has_state) for name in costs]),
+            Section("models", "Models", [models_table, *_describe_models(costs, serving)]),
+            Section("length", "By length", charts),
+            Section("layers", "Layers", layers),
             Section("method", "Method", [Terms(method)]),
         ],
         meta=[Text("attnlab / cost")],
@@ -104,66 +118,28 @@ def build_cost_page(models: Mapping[str, ModelCost], serving: Serving) -> Page:
     )
 
 
-def _build_model_table(costs: Mapping[str, ServingCost], has_state: bool) -> Table:
-    """A row per model."""
-    columns = [Column("model"), *_list_columns(has_state)]
-    if any(cost.minimum_ms is not None for cost in costs.values()):
-        columns += [Column("shortest step", "minimum_ms"), Column("largest batch", "largest_batch")]
-    rows = []
-    for name, cost in costs.items():
-        cells = [section.arm(name), *_render_costs(cost, has_state)]
-        if cost.minimum_ms is not None:
-            time = Cell(f"{cost.minimum_ms:.3g} ms", cost.minimum_ms, kind="number")
-            cells += [time, section.number(cost.largest_batch)]
-        rows.append(cells)
-    return Table("models", "The whole model, at this length and batch.", columns, rows)
+def _build_table(name: str, caption: str, costs: Sequence[tuple[Cell, Costs]]) -> Table:
+    """A row per model or kind of layer, a column per cost that any of them has."""
+    keys = [key for key in COSTS if any(getattr(cost, key, None) is not None for _, cost in costs)]
+    rows = [[label, *(_render_cost(key, getattr(cost, key, None)) for key in keys)] for label, cost in costs]
+    return Table(name, caption, [Column(name), *(Column(COSTS[key][0], key) for key in keys)], rows)
+
+
+def _render_cost(key: str, value: float | None) -> Cell:
+    return section.EMPTY if value is None else Cell(COSTS[key][1](value), value, kind="number")
 
 
 def _describe_models(costs: Mapping[str, ServingCost], serving: Serving) -> list[Text]:
     """Models whose real costs differ from those in the table."""
-    quantized = [
-        note(
-            f"{name}: the checkpoint's {cost.quantization} weights are counted in {serving.dtype}. They need less "
-            "memory and time."
-        )
-        for name, cost in costs.items()
-        if cost.quantization
-    ]
-    repeated = [
-        note(
-            f"{name}: transformers caches keys and values once per query head, {cost.transformers_repeats} times "
-            "these bytes."
-        )
-        for name, cost in costs.items()
-        if cost.transformers_repeats > 1
-    ]
-    return quantized + repeated
-
-
-def _build_layer_table(name: str, cost: ServingCost, has_state: bool) -> Table:
-    """A row per kind of layer of a model."""
-    columns = [Column("layers"), Column("", "model"), Column("", "count"), Column("window"), *_list_columns(has_state)]
-    rows = [
-        [
-            f"{row.count} {row.kind}",
-            name,
-            section.number(row.count),
-            section.number(row.window),
-            *_render_costs(row, has_state),
-        ]
-        for row in cost.layers
-    ]
-    return Table("layers", name, columns, rows)
-
-
-def _list_columns(has_state: bool) -> list[Column]:
-    return [Column(title, name) for name, (title, _) in COSTS.items() if has_state or name != "state_bytes"]
-
-
-def _render_costs(cost: ServingCost | LayerRow, has_state: bool) -> list[Cell]:
-    """The cells of `_list_columns`."""
-    values = {column.name: getattr(cost, column.name) for column in _list_columns(has_state)}
-    return [Cell(COSTS[name][1](value), value, kind="number") for name, value in values.items()]
+    texts = []
+    for name, cost in costs.items():
+        if cost.quantization:
+            weights = f"the checkpoint's {cost.quantization} weights are counted in {serving.dtype}"
+            texts.append(note(f"{name}: {weights}. They need less memory and time."))
+        if cost.transformers_repeats > 1:
+            times = f"{cost.transformers_repeats} times these bytes"
+            texts.append(note(f"{name}: transformers caches keys and values once per query head, {times}."))
+    return texts
 
 
 def _build_chart(
@@ -187,7 +163,9 @@ def _build_chart(
     return Chart(name, f"{title}. {ends}", draw, caption)
 
 
-def _build_length_spec(points: list[Spec], lengths: list[int], title: str, styles: Styles, *, width: int) -> Spec:
+def _build_length_spec(
+    points: list[Spec], lengths: list[int], title: str, styles: Styles, *, width: int
+) -> Spec:
     """Lines on logarithmic axes."""
     x = build_quantitative_channel(
         "length", _pad(lengths), "cached tokens", values=lengths, format=",d", grid=False

@@ -226,9 +226,11 @@ class HtmlWriter:
 
     @format_block.register
     def _(self, block: ChartRow) -> Markup:
-        return Markup('<div class="row charts" tabindex="0" role="group" aria-label="{}">{}</div>').format(
+        row = Markup('<div class="row charts" tabindex="0" role="group" aria-label="{}">{}</div>').format(
             block.label, self._join(block.charts)
         )
+        caption = Markup('\n<p class="note">{}</p>').format(self._explain(block.caption))
+        return row + caption if block.caption else row
 
     @format_block.register
     def _(self, table: Table) -> Markup:
@@ -301,6 +303,8 @@ class HtmlWriter:
             text = Markup("<code>{}</code>").format(text)
         elif cell.kind == "arm":
             text = self._draw_symbol(cell.text) + text
+        elif cell.parts:
+            text = self.format_text(Text(*cell.parts))
         if cell.href:
             text = Markup('<a href="{}">{}</a>').format(cell.href, text)
         if cell.note:

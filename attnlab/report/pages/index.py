@@ -12,8 +12,8 @@ from attnlab.report.ladder_schema import LADDER_FILE
 from attnlab.report.number_format import format_percent
 from attnlab.report.pages.html import render_page
 from attnlab.report.section import Cell, Column, Page, Section, Table, Text, join_text, note
+from attnlab.report.sections.grid import format_best_cell
 from attnlab.report.tables.claim_sources import load_reworded_ladder, load_reworded_report
-from attnlab.report.tables.grid_layout import format_best_cell
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import find_claim_effect, format_effect
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
@@ -22,7 +22,7 @@ GENERATOR_TAG = '<meta name="generator" content="attnlab index">'
 
 
 def render_index(folder: Path) -> str:
-    """The page for all reports and ladders in a folder: a row per claim, or for the headline without claims."""
+    """The page for all reports and ladders in a folder: a row per claim, or for the headline."""
     rows = list[list[Cell | str]]()
     unreadable = []
     sources = find_report_sources(folder)
@@ -35,8 +35,8 @@ def render_index(folder: Path) -> str:
     effect = f"effect, {format_percent(CONFIDENCE_LEVEL)}% CI"
     table = Table(
         "index",
-        "Claims of each experiment with their verdicts and effects. Open a report for its deciding intervals and "
-        "caveats.",
+        "Claims of each experiment with their verdicts and effects. Open a report for its deciding "
+        "intervals and caveats.",
         [*map(Column, ("experiment", "claim", "verdict", effect, "runs", "date"))],
         rows,
     )

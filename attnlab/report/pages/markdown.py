@@ -127,6 +127,8 @@ def _format_cell(cell: Cell) -> Markdown:
     text = format_code(cell.text) if cell.kind == "code" else Markdown.escape(cell.text or NONE)
     if cell.kind == "number":  # the brackets of an interval need no escape
         text = Markdown(cell.text)
+    if cell.parts:
+        text = _format_text(Text(*cell.parts))
     if cell.kind == "verdict" and cell.value in SIGNS:
         text = Markdown("{} **{}**").format(SIGNS[cell.value], text)
     if cell.href:

@@ -22,10 +22,12 @@ from attnlab.report.number_format import append_unit, format_bounds, format_diff
 from attnlab.report.section import Chart
 
 AXIS_PADDING = 1.9  # a factor of compute, beyond the data at either end
-EFFECT_CAPTION = "Filled: mean at a {step} with its 95% interval. Rings: single seeds. {line} Shaded: the margin."
+EFFECT_CAPTION = (
+    "Filled: mean at a {step} with its 95% interval. Rings: single seeds. {line} Shaded: the margin."
+)
 SIZE_LINE = (
-    "Line and gray band: the fit over all seeds. Open diamond, dashed: extrapolation to ten times the compute of "
-    "the largest size."
+    "Line and gray band: the fit over all seeds. Open diamond, dashed: extrapolation to ten times the "
+    "compute of the largest size."
 )
 BUDGET_LINE = "Line and gray band: the mean of the seeds' lines and its 95% interval."
 

@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from attnlab.report import section
 from attnlab.report.charts.vega_layers import assign_styles
-from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
-from attnlab.report.number_format import NONE, format_bounds, format_number
+from attnlab.report.ladder_schema import LADDER_FILE, Comparison, FloorMultiplier, LadderReport
+from attnlab.report.number_format import NONE, format_number
 from attnlab.report.pages.html import render_page
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
@@ -81,7 +81,7 @@ def build_ladder_page(
     sections = [
         _build_verdicts(ladder),
         _build_losses(ladder),
-        _build_claims(ladder, citations, bibliography),
+        _build_claims(ladder, citations or [Citation()] * len(ladder.claims), bibliography),
         _build_sizes(ladder),
         _build_reproduction(ladder),
     ]
@@ -106,9 +106,9 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
     """The terminal summary of a ladder."""
     lines = [f"{ladder.name}: {ladder.headline}"]
     lines += [f"  EXPLORATORY: {DEVIATION_NOTE}"] if ladder.exploratory else []
-    for row in build_comparison_table(ladder).full_rows:
-        comparison, verdict, *_, sentence = (cell.text for cell in row.cells)
-        lines += [f"  {verdict}: {comparison}: {sentence}"]
+    table = build_comparison_table(ladder)
+    for record, row in zip(table.iterate_records(), table.full_rows, strict=True):
+        lines += ["  {verdict}: {comparison}: {result}".format(**record)]
         lines += [f"  {block.plain}" for block in row.details if isinstance(block, Text)]
     return [*lines, *([f"  {ladder.agreement.sentence}"] if ladder.agreement.sentence else [])]
 
@@ -116,7 +116,9 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
 def _build_verdicts(ladder: LadderReport) -> Section:
     """The answer, the chart of the first claim's comparison, and the verdict on every comparison."""
     step = ladder.step_name
-    blocks: list[Block] = [Text(describe_sizes_and_verdicts(ladder), style="answer")]
+    blocks: list[Block] = []
+    for claim in ladder.claims[:1]:
+        blocks.append(Text(f"{claim.says}: {ladder.format_claim_verdicts(claim)}.", style="answer"))
     if ladder.exploratory:
         blocks.append(Text(f"EXPLORATORY: {DEVIATION_NOTE}", style="banner"))
     if ladder.comparisons:
@@ -126,21 +128,16 @@ def _build_verdicts(ladder: LadderReport) -> Section:
     else:
         blocks.append(Text(f"{Verdict.NO_RESULT}: no pair of arms was compared.", style="strong"))
     blocks += [
-        note(f"Margin {format_number(ladder.margin)} {ladder.unit} at each {step}. {ladder.margin_reason or ''}"),
+        note(
+            f"Margin {format_number(ladder.margin)} {ladder.unit} at each {step}. ",
+            ladder.margin_reason or "",
+        ),
         note(describe_intervals(ladder)),
     ]
     has_budgets = bool(ladder.ladder.budgets)
-    tables = [_build_effects(ladder), _build_trends(ladder)] if ladder.comparisons else []
     rule = Text(BUDGET_RULE_TEXT if has_budgets else RULE_TEXT)
     title = f"Rule of the {'budget' if has_budgets else 'scaling'} verdict, and effects by {step}"
-    return Section("verdict", f"Across {step}s", [*blocks, Fold(title, [rule, *tables])])
-
-
-def describe_sizes_and_verdicts(ladder: LadderReport) -> str:
-    """The sizes and the corpus, and the verdicts of all claims."""
-    claims = [f"{claim.says}: {ladder.format_claim_verdicts(claim)}" for claim in ladder.claims]
-    scope = ", ".join(filter(None, (f"{len(ladder.sizes)} {ladder.step_name}s", ladder.scope)))
-    return " ".join(f"{sentence}." for sentence in (scope, "; ".join(claims)) if sentence)
+    return Section("verdict", f"Across {step}s", [*blocks, Fold(title, [rule, _build_effects(ladder)])])
 
 
 def describe_intervals(ladder: LadderReport) -> str:
@@ -159,21 +156,46 @@ def _format_reason(comparison: Comparison) -> str:
 
 
 def build_comparison_table(ladder: LadderReport) -> Table:
-    """The verdict on every comparison with its sentence; reason, caveat and chart are details."""
+    """The verdict on every comparison with its sentence; reasons, caveats and chart are details."""
     charts = ladder_figures.build_effect_charts(ladder)
+    names = (
+        "arm",
+        "against",
+        "change",
+        "at_tenfold_compute",
+        "at_tenfold_parameters",
+        "predicted",
+        "observed",
+    )
     rows = []
     for i, row in enumerate(ladder.comparisons):
-        texts = filter(None, (_format_reason(row), describe_learning_rate_caveat(ladder, row)))
-        details: list[Block] = [*map(note, texts)]
+        holdout = row.holdout
+        predicted, observed = (
+            _render_mean(holdout),
+            section.number(holdout and holdout.observed, DIGITS, sign=True),
+        )
+        notes = [
+            _format_reason(row),
+            f"Prediction of the largest size: {predicted.content}; observed {observed.text}."
+            if holdout
+            else "",
+            describe_learning_rate_caveat(ladder, row),
+        ]
+        details: list[Block] = [*map(note, filter(None, notes))]
         details += [charts[i]] if i in charts and i != ladder.main_index else []
-        cells = [_name_pair(row), section.verdict(row.verdict), row.arm, row.against]
-        rows.append(Row([*cells, Cell(row.sentence, kind="prose")], details))
-    columns = [Column("comparison"), Column("verdict"), Column("", "arm"), Column("", "against"), Column("result")]
+        cells = [
+            f"{row.arm} against {row.against}",
+            Cell(row.verdict, row.verdict, note=ladder.get_meaning(row), kind="verdict"),
+            Cell(row.sentence, kind="prose"),
+            row.arm,
+            row.against,
+            *map(_render_mean, (row.change, row.extrapolation, row.at_tenfold_parameters)),
+            predicted,
+            observed,
+        ]
+        rows.append(Row(cells, details))
+    columns = [*map(Column, ("comparison", "verdict", "result")), *(Column("", name) for name in names)]
     return Table("ladder", f"Verdicts across {ladder.step_name}s.", columns, rows)
-
-
-def _name_pair(row: Comparison) -> str:
-    return f"{row.arm} against {row.against}"
 
 
 def describe_learning_rate_caveat(ladder: LadderReport, comparison: Comparison) -> str:
@@ -196,14 +218,18 @@ def describe_learning_rate_caveat(ladder: LadderReport, comparison: Comparison) 
 def _build_effects(ladder: LadderReport) -> Table:
     """A row per comparison and size or budget."""
     columns = [
-        Column("comparison"),
-        Column(ladder.step_name, "step"),
-        Column("effect", unit=ladder.unit, ends=("low", "high")),
-        Column("seeds", "n"),
-        Column("", "flops"),
-    ]
+        Column("arm"), Column("against"), Column(ladder.step_name, "step"), Column("", "flops"),
+        Column("effect", "mean", ladder.unit, ("low", "high")), Column("seeds", "n"),
+    ]  # fmt: skip
     rows = [
-        [_name_pair(row), effect.size, _render_mean(effect), section.number(effect.n), section.number(effect.flops)]
+        [
+            section.arm(row.arm),
+            row.against,
+            effect.size,
+            section.number(effect.flops),
+            _render_mean(effect),
+            section.number(effect.n),
+        ]
         for row in ladder.comparisons
         for effect in row.effects
     ]
@@ -211,39 +237,10 @@ def _build_effects(ladder: LadderReport) -> Table:
     return Table("ladder_effects", f"Effect at each {step}, paired by seed.", columns, rows)
 
 
-def _build_trends(ladder: LadderReport) -> Table:
-    """The change of each effect over the ladder, and where its line leads."""
-    columns = [Column("comparison"), Column("change over the ladder", "change")]
-    caption = "Change of the effect along the lines of the seeds over log2 of the budget."
-    if not ladder.ladder.budgets:
-        caption = (
-            "Change of the effect along its fitted line over the logarithm of compute. Hold-out test: the largest "
-            "size, predicted from the others."
-        )
-        columns += [
-            Column("at ten times the compute", "at_tenfold_compute"),
-            Column("at ten times the parameters", "at_tenfold_parameters"),
-            Column("prediction of the largest size", "predicted"),
-            Column("observed there", "observed"),
-            Column("hold-out test", "holdout"),
-        ]
-    rows = [
-        [
-            _name_pair(row),
-            *map(_render_mean, (row.change, row.extrapolation, row.at_tenfold_parameters, row.holdout)),
-            section.number(row.holdout.observed if row.holdout else None, DIGITS, sign=True),
-            {True: "agrees", False: "differs", None: "undecided"}[row.holdout.hit] if row.holdout else section.EMPTY,
-        ][: len(columns)]
-        for row in ladder.comparisons
-    ]
-    return Table("ladder_trends", caption, columns, rows)
-
-
 def _render_mean(mean: MeanInterval | None) -> Cell:
-    if mean is None:
-        return section.number(None)
-    text = f"{format_number(mean.mean, DIGITS, sign=True)} {format_bounds(mean.low, mean.high, DIGITS)}"
-    return Cell(text, mean.mean, mean.low, mean.high, kind="number")
+    return (
+        section.interval(mean.mean, mean.low, mean.high, DIGITS, sign=True) if mean else section.number(None)
+    )
 
 
 def _build_losses(ladder: LadderReport) -> Section:
@@ -260,58 +257,56 @@ def _build_losses(ladder: LadderReport) -> Section:
         [
             section.arm(row.arm),
             name.replace(" %", "%") + ("" if name == "fitted" else " of the lowest loss"),
-            section.number(cell.floor, 2),
-            _render_multiplier(cell.value, cell.low, cell.high, ladder.level),
+            section.number(multiplier.floor, 2),
+            _render_multiplier(multiplier, ladder.level),
         ]
         for row in ladder.losses
         if row.multiplier
-        for name, cell in row.multiplier.floors.items()
+        for name, multiplier in row.multiplier.floors.items()
     ]
     if rows:
         caption = (
-            f"Training compute that {ladder.baseline} needs to match the loss of an arm at the largest size, relative "
-            "to the compute of the arm: at +25% it needs 1.25 times as much, so the arm saves 1 − 1/1.25 = 20%. The "
-            f"estimate uses a power law through the losses of {ladder.baseline} above an unknown floor, so the table "
-            "has several floors."
+            f"Training compute that {ladder.baseline} needs to match the loss of an arm at the largest "
+            "size, relative to the compute of the arm: at +25% it needs 1.25 times as much, so the arm "
+            f"saves 1 − 1/1.25 = 20%. The estimate uses a power law through the losses of {ladder.baseline} "
+            "above an unknown floor, so the table has several floors."
         )
         blocks.append(Table("ladder_compute", caption, columns, rows))
     return Section("losses", "Loss and compute", blocks)
 
 
-def _render_multiplier(value: float | None, low: float | None, high: float | None, level: float) -> Cell:
+def _render_multiplier(multiplier: FloorMultiplier, level: float) -> Cell:
     """A compute multiplier as the relative change of training compute that it is: 1.25 is +25%."""
-    if value is None:
-        return section.number(None)
-    low, high = (None if end is None else end - 1 for end in (low, high))
-    training = TrainingEquivalent(compute_change=value - 1, low=low, high=high, level=level)
-    return Cell(format_training(training, ""), value - 1, low, high, kind="number")
+    low, high = (None if end is None else end - 1 for end in (multiplier.low, multiplier.high))
+    training = TrainingEquivalent(compute_change=multiplier.value - 1, low=low, high=high, level=level)
+    return Cell(format_training(training, ""), training.compute_change, low, high, kind="number")
 
 
 def _build_claims(ladder: LadderReport, citations: Sequence[Citation], bibliography: str) -> Section:
     """The verdict on every claim at each size or budget."""
     step = "budget" if ladder.ladder.budgets else "ladder size"
-    sources = [format_citation(citation, bibliography) for citation in citations] or [[] for _ in ladder.claims]
     rows = [
-        Row(
-            [
-                Cell(claim.says, kind="prose"),
-                *(section.verdict(verdict) if verdict else section.EMPTY for verdict in claim.verdicts),
-            ],
-            [note(*source)] if source else [],
-        )
-        for claim, source in zip(ladder.claims, sources, strict=True)
+        [
+            Cell(claim.says, kind="prose"),
+            *(section.verdict(verdict) if verdict else section.EMPTY for verdict in claim.verdicts),
+            section.links(*format_citation(citation, bibliography)),
+        ]
+        for claim, citation in zip(ladder.claims, citations, strict=True)
     ]
-    columns = [Column("claim"), *(Column(size.name) for size in ladder.sizes)]
-    table = Table("ladder_claims", f"Verdict at each {step}, from its own report.", columns, rows)
-    sentence = ladder.agreement.sentence  # empty of budgets
-    return Section("claims", "Claims", [*([Text(sentence)] if sentence else []), table], f"Claims at each {step}")
+    titles = ["claim", *(size.name for size in ladder.sizes), "source"]
+    table = Table(
+        "ladder_claims", f"Verdict at each {step}, from its own report.", [*map(Column, titles)], rows
+    )
+    agreement = [Text(ladder.agreement.sentence)] if ladder.agreement.sentence else []  # not of budgets
+    return Section("claims", "Claims", [*agreement, table], f"Claims at each {step}")
 
 
 def _build_sizes(ladder: LadderReport) -> Section:
     """Resources, learning rates and results of each size or budget."""
     columns = [
-        Column(ladder.step_name, "step"), Column("parameters"), Column("without embeddings", "parameters_non_embedding"),
-        Column("tokens"), Column("steps"), Column("FLOPs per run", "flops"), Column("learning rates", "learning_rates"),
+        Column(ladder.step_name, "step"), Column("parameters"),
+        Column("without embeddings", "parameters_non_embedding"), Column("tokens"), Column("steps"),
+        Column("FLOPs per run", "flops"), Column("learning rates", "learning_rates"),
         Column("runs", "finished"), Column("", "planned"), Column("verdict"),
     ]  # fmt: skip
     rows = [

@@ -52,8 +52,8 @@ def _build_group(group: ClaimGroup, number: int) -> list[Block]:
     n = len(group.seeds)
     explanation = (
         f"{EXPLANATIONS[group.kind]}. Means over the {n} seed{'' if n == 1 else 's'} that all of these arms "
-        f"have finished, with {100 * group.level:.0f}% intervals; the claims have the verdicts, which control "
-        "the error over all of them."
+        f"have finished, with {100 * group.level:.0f}% intervals; the claims have the verdicts, which "
+        "control the error over all of them."
     )
     effects = _rank_effects(group)
     label = f"{heading}. " + "; ".join(

@@ -5,43 +5,22 @@ from typing import Final
 
 from attnlab.report import section
 from attnlab.report.charts.series_figures import build_curve_charts
-from attnlab.report.number_format import format_number
 from attnlab.report.schema import CurvesReport
 from attnlab.report.section import Block, ChartRow, Column, Fold, Key, Section, Table, Text
 from attnlab.report.sections import PageContext
 from attnlab.report.tables.arm_columns import MANY_ARMS
 
 PLACE: Final = 70
-POSITIONS_NOTE = (
-    "Last panel: mean loss over seeds at each position of the context, at the end of training. A falling line "
-    "shows that the arm uses more context; a flat line shows that it does not."
-)
 
 
 def build(report: CurvesReport, context: PageContext) -> Section:
     """Build the section of curves."""
     curves, positions = report.curves, report.positions
     charts = build_curve_charts(report)
-    blocks: list[Block] = []
-    if curves:
-        differences = f"Second panel: the difference to {curves.baseline} with the same seed."
-        thinned = f"; every {format_number(curves.every)}th point is drawn, and curves.parquet has all"
-        blocks.append(
-            Text(
-                section.join_text(
-                    "Thin: single seeds. Thick: their mean.",
-                    differences if curves.differences else "",
-                    f"The curves are not smoothed{thinned if curves.every > 1 else ''}.",
-                ),
-                style="lead",
-            )
-        )
     if not charts:
         return Section("curves", "Curves", [Text("No run has a curve.")])
-    blocks += [] if len(report.experiment.arms) > MANY_ARMS else [Key()]
+    blocks: list[Block] = [] if len(report.experiment.arms) > MANY_ARMS else [Key()]
     blocks.append(ChartRow("Curves", charts))
-    if positions:
-        blocks.append(section.note(POSITIONS_NOTE))
     if curves:
         points = [(line.arm, line.tokens, line.values, line.seeds) for line in curves.means]
         table = _build_table("mean_curves", curves.name, Column("training tokens", "tokens"), points)

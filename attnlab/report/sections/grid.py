@@ -17,8 +17,8 @@ EXPLORATORY_NOTE = (
 )
 MAIN_EFFECT_NOTE = (
     "A main effect averages an option over all other axes, with the same combinations and seeds for each "
-    "option. If its range over the combinations includes both signs, the option helps in some combinations and "
-    "hurts in others, and the average hides this."
+    "option. If its range over the combinations includes both signs, the option helps in some combinations "
+    "and hurts in others, and the average hides this."
 )
 
 
@@ -39,8 +39,9 @@ def build(report: Report, context: PageContext) -> Section | None:
             for axis in grid.axes
             if not axis.effects
         ),
-        *([Heading("How to read this grid"), Items(notes)] if notes else []),
     ]
+    if notes:
+        blocks += [Heading("How to read this grid"), Items(notes)]
     axes = f" {TIMES} ".join(axis.name for axis in grid.axes)
     return Section("grid", "Grid", blocks, heading=f"Grid: {axes}")
 
@@ -68,7 +69,7 @@ def build_cells(grid: GridSection) -> Table:
         Column("standard deviation", "sd"), Column("seeds", "n"), Column("", "planned"), Column("", "arm"),
         Column("", "state"), Column("note"),
     ]  # fmt: skip
-    rows = []
+    rows: list[list[Cell | str]] = []
     for cell in grid.cells:
         is_explained = cell.state in ("UNTRAINED", "NOT COMPARABLE")
         reason = f"{cell.state}: {cell.reason}" if is_explained else cell.reason
@@ -96,21 +97,21 @@ def _build_effects(grid: GridSection) -> Table:
         Column("axis"), Column("option"), Column("mean"), Column(DELTA, "difference"),
         Column(f"range of {DELTA}", "range", ends=("lowest", "highest")),
     ]  # fmt: skip
-    rows = []
+    rows: list[list[Cell | str]] = []
     for axis in grid.axes:
         for i, effect in enumerate(axis.effects):
-            difference = (effect.difference, effect.low, effect.high) if i else (None, None, None)
+            difference, low, high = (effect.difference, effect.low, effect.high) if i else (None,) * 3
             rows.append(
                 [
                     axis.name,
                     effect.option,
                     section.number(effect.mean, grid.digits),
-                    section.number(difference[0], grid.digits, sign=True),
-                    section.bounds(*difference[1:], grid.digits),
+                    section.number(difference, grid.digits, sign=True),
+                    section.bounds(low, high, grid.digits),
                 ]
             )
     caption = (
-        f"Main effects on {append_unit(grid.label, grid.unit)}. {DELTA} is the option minus the first option of "
-        "its axis, paired by combination and seed; the range is over the combinations of the other axes."
+        f"Main effects on {append_unit(grid.label, grid.unit)}. {DELTA} is the option minus the first option "
+        "of its axis, paired by combination and seed; the range is over the combinations of the other axes."
     )
     return Table("main_effects", caption, columns, rows, is_sortable=False)

@@ -11,9 +11,9 @@ from attnlab.report.sections import PageContext
 
 PLACE: Final = 80
 THRESHOLD_CAPTION = (
-    "Runs that reached the threshold (with the exact interval of their proportion), the median over runs, and "
-    "the paired difference to {against} with its 95% interval. The log-rank p is unpaired and approximate; the "
-    "sign-flip p is exact."
+    "Runs that reached the threshold (with the exact interval of their proportion), the median over runs, "
+    "and the paired difference to {against} with its 95% interval. The log-rank p is unpaired and "
+    "approximate; the sign-flip p is exact."
 )
 
 
@@ -40,7 +40,7 @@ def _build_conditions(table: ConditionTable, arms: list[str]) -> Table:
     """A row per condition, a column per arm."""
     same_tokens = ", on the same target tokens at every length" if table.key == "length" else ""
     columns = [Column("condition"), Column("", "x"), *map(Column, arms)]
-    rows = [
+    rows: list[list[Cell | str]] = [
         [row.condition, section.number(row.x), *(_build_condition(table, row, arm) for arm in arms)]
         for row in table.rows
     ]
@@ -61,7 +61,8 @@ def _build_thresholds(table: StepsToThresholdTable) -> Table:
     columns = [
         Column("arm"), Column("reached"), Column("", "n"), Column("", "planned"), Column("proportion"),
         Column("median"), Column(f"{table.unit} against {table.against}", "difference"),
-        Column("sign-flip p (floor)", "p_sign_flip"), Column("", "p_floor"), Column("log-rank p", "p_logrank"),
+        Column("sign-flip p (floor)", "p_sign_flip"), Column("", "p_floor"),
+        Column("log-rank p", "p_logrank"),
     ]  # fmt: skip
     rows = []
     for row in table.rows:

@@ -27,24 +27,22 @@ def build(report: Report, context: PageContext) -> Section:
         return Section("tradeoff", "Trade-off", [Text(text)])
     many = len(experiment.arms) > MANY_ARMS
     has_front = any(len(panel.pareto_front) > 1 for panel in report.tradeoff if has_differing_costs(panel))
-    lead = section.join_text(
-        "Cost of each arm against its result.", "The dashed line is the Pareto front." if has_front else ""
+    reading = section.join_text(
+        "The dashed line is the Pareto front." if has_front else "",
+        f"The vertical bar is the 95% interval of the paired difference to {experiment.baseline}, centered "
+        "at the mean of the arm; the baseline has none.",
     )
     equal_costs = [panel for panel in report.tradeoff if not has_differing_costs(panel)]
     ranking = _build_ranking(report)
     blocks: list[Block] = [
-        Text(lead, style="lead"),
+        Text("Cost of each arm against its result.", style="lead"),
         *([] if many else [Key()]),
-        ChartRow(f"Costs against {experiment.metric}", build_tradeoff_charts(report)),
+        ChartRow(f"Costs against {experiment.metric}", build_tradeoff_charts(report), reading),
         *(
             section.note(
                 f"Equal in all arms: {panel.label}, {format_number(panel.points[0].x, unit=panel.unit)}."
             )
             for panel in equal_costs
-        ),
-        section.note(
-            f"The vertical bar is the 95% interval of the paired difference to {experiment.baseline}, centered "
-            "at the mean of the arm; the baseline has none."
         ),
         *([Fold("Ranking at equal cache size", [ranking])] if ranking else []),
         Fold("Table of costs and results", [_build_costs(report)], is_long=many),
