@@ -70,12 +70,16 @@ def test_budget_marks_each_cell_by_its_state(report: Report) -> None:
     )
     section = budget.build(report, PageContext())
     table = list_tables([section])["budget"]
-    signs = {row.typed[0].value: [(cell.mark or "")[0] for cell in row.typed[3:6]] for row in table.full_rows}
+    signs = {
+        row.typed[0].value: [cell.mark and cell.mark[0] for cell in row.typed[3:6]] for row in table.full_rows
+    }
     assert signs["parameters"] == ["✓", "†", "✗"]
     assert signs["parameters_non_embedding"] == ["✓", "≠", "≠"]
     assert signs["finished_seeds"] == ["✓", "✗", "✗"]
     records = {record["resource"]: record for record in read_table(section, "budget")}
-    assert records["parameters"] | {"mha": 120_000, "mqa": 130_000, "tolerance": 0.01} == records["parameters"]
+    assert (
+        records["parameters"] | {"mha": 120_000, "mqa": 130_000, "tolerance": 0.01} == records["parameters"]
+    )
     assert records["parameters"]["controlled"] is True
     assert records["finished_seeds"]["gqa"] == 1
     assert records["tokens"]["tolerance"] == 0
@@ -198,11 +202,17 @@ def test_head_tables_compare_runs_only_if_there_are_several(report: Report, tmp_
     assert "No finished run has head scores" in read_markdown(none)
 
 
-@pytest.mark.parametrize(("arms", "title"), [(1, "All 8 heads by score"), (2, "Top 8 and 8 random heads")])
+@pytest.mark.parametrize(
+    ("arms", "tokens", "title"),
+    [
+        (1, ["a", "é", "<b>"], "All 8 heads by score"),
+        (2, ["a", "", "é", "<b>"], "Top 8 and 8 random heads"),
+    ],
+)
 def test_maps_have_a_thumbnail_per_head_and_random_ones_beside_a_selection(
-    tmp_path: Path, arms: int, title: str
+    tmp_path: Path, arms: int, tokens: list[str], title: str
 ) -> None:
-    world = World(dict.fromkeys(["mha", "gqa"][:arms], 0.0), seeds=[0], tokens=["a", "", "é", "<b>"])
+    world = World(dict.fromkeys(["mha", "gqa"][:arms], 0.0), seeds=[0], tokens=tokens)
     runs = write_runs(tmp_path, world)
     report = build_report(build_context(world, claims=[]), runs, None, build_provenance())
     section = maps.build(report, PageContext(maps=collect_maps(runs)))
@@ -214,11 +224,11 @@ def test_maps_have_a_thumbnail_per_head_and_random_ones_beside_a_selection(
     assert title in page
     assert ("<h4>Random 8</h4>" in page) == (arms == 2)
     assert ("One run of each arm" in page) == (arms == 2)
-    assert f"{CONTINUATION} marks a token that continues the character" in page
+    assert (f"{CONTINUATION} marks a token that continues the character" in page) == (arms == 2)
     assert "<b>" not in page
     assert read_markdown(section) == "", "pictures and their script are for HTML alone"
     data = next(block.data for block in select_blocks(section, Interactive) if block.data)
-    assert data["maps"][0]["tokens"] == ["a", "é", CONTINUATION, "<b>"]
+    assert data["maps"][0]["tokens"] == ["a", "é", *[CONTINUATION] * (arms - 1), "<b>"]
     assert {score["name"] for score in data["scores"]} == {"previous", "sink", "entropy", "induction"}
     json.dumps(data, allow_nan=False)
     without = maps.build(report, PageContext())
