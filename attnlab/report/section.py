@@ -315,12 +315,13 @@ Block = Text | Items | Terms | Code | Table | Chart | ChartRow | Key | Fold | He
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page under a heading; `title` is its name in the navigation too."""
+    """A part of a page under a heading, whose name in the navigation is `title`; a long one is in HTML alone."""
 
     id: str
     title: str
     blocks: Sequence[Block]
     heading: str = ""
+    is_long: bool = False
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def format_sections(sections: Iterable[Section]) -> list[str]:
     """Return sections as lines, each under its heading; one without content for Markdown is left out."""
     lines = list[str]()
     for section in sections:
-        if content := _format_all(section.blocks):
+        if not section.is_long and (content := _format_all(section.blocks)):
             lines += [Markdown("## {}").format(section.heading or section.title), "", *content]
     return lines
 

@@ -97,6 +97,7 @@ def build_arms_table(report: Report) -> Table:
         Column("precision" if precisions else "", "precision"),
         Column("seeds" if has_seeds else "", "seeds"),
         Column("training compute" if report.compute_calibration else "", "training"),
+        Column("", "is_ranked"),
         *(Column(column.label, "", column.unit) for column in others),
         *(Column(panel.label, panel.key, panel.unit) for panel in panels),
     ]
@@ -115,6 +116,7 @@ def build_arms_table(report: Report) -> Table:
                 Cell(precisions.get(arm) or section.NONE),
                 section.number(result.n),
                 Cell(format_training(training, ""), training.compute_change, kind="number") if training else section.EMPTY,
+                Cell("", is_ranked[arm]),
                 *(_format_mean(column, arm) for column in others),
                 *(_format_cost(panel, arm) for panel in panels),
             ])

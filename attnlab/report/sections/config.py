@@ -29,7 +29,7 @@ def build(report: Report, context: PageContext) -> Section:
         name = baseline if baseline in config.arms else config.arms[0]
         text = _format_json(config.baseline_config, indent=2)
         blocks.append(Fold(f"Complete config of {name}", [Code(text, "json")], is_long=True))
-    return Section("config", "Config", blocks)
+    return Section("config", "Config", blocks, is_long=True)
 
 
 def _format_json(value: Any, indent: int | None = None) -> str:

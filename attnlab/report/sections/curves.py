@@ -18,7 +18,7 @@ def build(report: CurvesReport, context: PageContext) -> Section:
     curves, positions = report.curves, report.positions
     charts = build_curve_charts(report)
     if not charts:
-        return Section("curves", "Curves", [Text("No run has a curve.")])
+        return Section("curves", "Curves", [Text("No run has a curve.")], is_long=True)
     blocks: list[Block] = [] if len(report.experiment.arms) > MANY_ARMS else [Key()]
     blocks.append(ChartRow("Curves", charts))
     if curves:
@@ -29,7 +29,7 @@ def build(report: CurvesReport, context: PageContext) -> Section:
         points = [(line.arm, line.position, line.values, line.seeds) for line in positions.means]
         table = _build_table("position_losses", positions.name, Column("position"), points)
         blocks.append(Fold("Table of loss by position", [table], is_long=True))
-    return Section("curves", "Curves", blocks)
+    return Section("curves", "Curves", blocks, is_long=True)
 
 
 def _build_table(

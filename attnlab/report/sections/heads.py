@@ -30,7 +30,9 @@ def build(report: HeadsReport, context: PageContext) -> Section:
     """Build the section of attention heads; columns that compare runs need several."""
     heads = report.heads
     if not heads:
-        return Section("heads", "Heads", [Text("No finished run has head scores or attention maps.")])
+        return Section(
+            "heads", "Heads", [Text("No finished run has head scores or attention maps.")], is_long=True
+        )
     single = len(report.runs) == 1
     many = len(report.experiment.arms) > MANY_ARMS
     blocks: list[Block] = []
@@ -52,7 +54,7 @@ def build(report: HeadsReport, context: PageContext) -> Section:
         missing = Items([f"{row.arm} has no {row.label} score: {row.reason}." for row in heads.absent])
         blocks.append(Fold("Undefined scores", [missing]) if many else missing)
     blocks.append(Fold("Agreement of the maps with the training kernel", [_build_agreement(heads, single)]))
-    return Section("heads", "Heads", blocks)
+    return Section("heads", "Heads", blocks, is_long=True)
 
 
 def _build_scores(heads: HeadsSection, single: bool) -> Table:

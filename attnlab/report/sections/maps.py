@@ -33,7 +33,9 @@ def build(report: Report, context: PageContext) -> Section | None:
         "The attention maps of the runs (attention.npz) are not in the folder of this page. This command "
         "trains the runs and generates a page with maps:"
     )
-    return Section("maps", "Attention maps", [Text(missing), Code(report.reproduce.command, "sh")])
+    return Section(
+        "maps", "Attention maps", [Text(missing), Code(report.reproduce.command, "sh")], is_long=True
+    )
 
 
 def build_maps(
@@ -57,7 +59,7 @@ def build_maps(
     blocks += [Fold("Top heads", picks)] if many and picks else picks
     text = "".join(selected.maps[0].tokens)
     blocks.append(Fold("Text of the maps", [Code(text)], is_long=True))
-    return Section("maps", "Attention maps", blocks)
+    return Section("maps", "Attention maps", blocks, is_long=True)
 
 
 def _explain_maps(report: HeadsReport, selected: MapSelection) -> Iterator[str]:
@@ -92,8 +94,7 @@ def _build_data(report: HeadsReport, selected: MapSelection) -> dict[str, Any]:
         "seeds": [asdict(weights) for weights in selected.seeds],
         "picked": [asdict(entry) for entry in distinct.values()],
         "scores": [
-            {"name": score.name, "label": score.label, "chance": get_chance_by_arm(score)}
-            for score in scores
+            {"name": score.name, "label": score.label, "chance": get_chance_by_arm(score)} for score in scores
         ],
     }
 

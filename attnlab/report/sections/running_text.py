@@ -98,4 +98,4 @@ def _build_samples(text: RunningTextSection) -> Table:
         ]
         for row in text.samples
     ]
-    return Table("samples", "Text that each arm generates.", columns, rows)
+    return Table("samples", "Text that each arm generates.", columns, rows, is_long=True)

@@ -1,14 +1,15 @@
 """Trade-off: the costs of each arm against its result, and the ranking of arms with equal cache size."""
 
+from dataclasses import replace
 from typing import Final
 
 from attnlab.report import section
-from attnlab.report.answer import AnswerArm, build_answer
 from attnlab.report.charts.tradeoff_figures import build_tradeoff_charts, has_differing_costs
 from attnlab.report.number_format import append_unit, format_number
 from attnlab.report.schema import Report
 from attnlab.report.section import Block, Cell, ChartRow, Column, Fold, Key, Section, Table, Text
 from attnlab.report.sections import PageContext
+from attnlab.report.sections.answer import build_arms_table
 from attnlab.report.tables.arm_columns import MANY_ARMS, average_seeds, get_values_by_seed
 
 PLACE: Final = 60
@@ -24,7 +25,7 @@ def build(report: Report, context: PageContext) -> Section:
     experiment = report.experiment
     if not report.tradeoff:
         text = "Fewer than two arms have finished, so there is no trade-off to show."
-        return Section("tradeoff", "Trade-off", [Text(text)])
+        return Section("tradeoff", "Trade-off", [Text(text)], is_long=True)
     many = len(experiment.arms) > MANY_ARMS
     has_front = any(len(panel.pareto_front) > 1 for panel in report.tradeoff if has_differing_costs(panel))
     reading = section.join_text(
@@ -47,36 +48,38 @@ def build(report: Report, context: PageContext) -> Section:
         *([Fold("Ranking at equal cache size", [ranking])] if ranking else []),
         Fold("Table of costs and results", [_build_costs(report)], is_long=many),
     ]
-    return Section("tradeoff", "Trade-off", blocks)
+    return Section("tradeoff", "Trade-off", blocks, is_long=True)
 
 
 def _build_ranking(report: Report) -> Table | None:
     """Among many arms those that cache as many bytes as another, per token and per text, most bytes first."""
-    answer = build_answer(report)
-    costs = [(i, cost) for i, cost in enumerate(answer.costs) if cost.key in CACHE_BYTE_KEYS]
-    groups: dict[tuple[float, ...], list[AnswerArm]] = {}
-    for row in answer.arms:
-        cache_bytes = tuple(value for i, _ in costs if (value := row.costs[i]) is not None)
-        if cache_bytes and len(cache_bytes) == len(costs) and row.result.mean is not None and row.is_ranked:
-            groups.setdefault(cache_bytes, []).append(row)
+    arms = build_arms_table(report)
+    costs = [(i, column) for i, column in enumerate(arms.columns) if column.key in CACHE_BYTE_KEYS]
+    ranked = next(i for i, column in enumerate(arms.columns) if column.key == "is_ranked")
+    groups: dict[tuple[float, ...], list[list[Cell]]] = {}
+    for cells in (row.typed for row in arms.full_rows):
+        cache_bytes = tuple(cells[i].value for i, _ in costs if cells[i].value is not None)
+        if cache_bytes and len(cache_bytes) == len(costs) and cells[ranked].value:
+            groups.setdefault(cache_bytes, []).append(cells)
     equal_groups = {cache_bytes: rows for cache_bytes, rows in groups.items() if len(rows) > 1}
     if len(report.experiment.arms) <= MANY_ARMS or len(equal_groups) < 2:
         return None
+    digits = max(row.digits for row in report.effects if row.primary)
     columns = [
         Column("arm"),
-        *(Column(cost.label, cost.key, cost.unit) for _, cost in costs),
-        Column(answer.label, "result", answer.unit),
+        *(column for _, column in costs),
+        replace(arms.columns[1], name="result", ends=None),
         Column("difference to the best", "difference"),
     ]
     rows = [
         [
-            section.arm(row.arm),
+            section.arm(cells[0].text),
             *map(section.number, cache_bytes),
-            section.interval(row.result.mean, row.result.low, row.result.high, answer.digits),
-            _compare_to_best(report, row.arm, best.arm, answer.digits),
+            cells[1],
+            _compare_to_best(report, cells[0].text, best[0].text, digits),
         ]
         for cache_bytes, (best, *others) in sorted(equal_groups.items(), reverse=True)
-        for row in (best, *others)
+        for cells in (best, *others)
     ]
     return Table("equal_cache", RANKING_CAPTION, columns, rows)
 
