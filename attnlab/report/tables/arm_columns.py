@@ -46,6 +46,13 @@ def get_values_by_seed(rows: Iterable[Effect], arm: str, baseline: str) -> dict[
     return {pair.seed: pair.against if arm == baseline else pair.value for pair in pairs}
 
 
+def average_arm(report: Report, arm: str) -> PairedMean:
+    """Average an arm over its complete pairs in the experiment's metric."""
+    effects = [row for row in report.effects if row.primary]
+    values = [*get_values_by_seed(effects, arm, report.experiment.baseline).values()]
+    return average_seeds(values, is_proportion=any(row.is_proportion for row in effects))
+
+
 def build_arm_columns(report: Report) -> list[ArmColumn]:
     """Build the columns of many arms in addition to the experiment's metric."""
     arms = report.experiment.arms
