@@ -29,6 +29,7 @@ from attnlab.report.schema import (
     TrainingEquivalent,
     Verdict,
 )
+from attnlab.report.section import EMPTY, Cell
 from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
 from attnlab.report.verdicts.verdict_rules import EFFECT_MEANINGS, find_diverging_level
@@ -482,3 +483,19 @@ def format_effect_level(effect: Effect, direction: Direction) -> str:
     """Format ` at 98.3%`, the level of a verdict that the printed interval would not give; else empty."""
     level = find_diverging_level(effect, direction)
     return "" if level is None else f" at {format_percent(level)}%"
+
+
+def build_effect_cell(effect: Effect | CorpusClaim | None) -> Cell:
+    """An effect for a table, with its estimate and interval for programs; a dash for the baseline."""
+    if effect is None:
+        return EMPTY
+    estimate = effect.mean if isinstance(effect, Effect) else effect.effect
+    return Cell(format_effect(effect), estimate, effect.low, effect.high, kind="number")
+
+
+def build_training_cell(training: TrainingEquivalent | None) -> Cell:
+    """An equivalent training compute for a column that names it."""
+    if training is None:
+        return EMPTY
+    text = format_training(training, "")
+    return Cell(text, training.compute_change, training.low, training.high, kind="number")
