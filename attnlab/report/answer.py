@@ -39,11 +39,10 @@ from attnlab.report.tables.wording import (
     list_claim_notes,
 )
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
+from attnlab.report.verdicts.results import KV_CACHE_BYTES
 
-KV_CACHE_BYTES = "kv_bytes_per_token"
 SENTENCE_COSTS = (KV_CACHE_BYTES, "parameters", "flops_per_token")  # budget keys in the sentence
 COLUMN_COSTS = (KV_CACHE_BYTES, "carried_bytes", "decode_ms_per_token")  # trade-off keys in the arms table
-DEMONSTRATION_STEPS = 200  # fewer steps show no design at its best
 FACTOR_VERBS = {0.25: "quarters", 0.5: "halves", 2.0: "doubles"}
 
 
@@ -155,29 +154,6 @@ def build_arms_table(
         rows.append([row.arm, result, delta, row.verdict, *rate, *precision, *seeds, *other_cells, *costs])
     header = ["arm", append_unit(prepared.label, prepared.unit), DELTA, "verdict"]
     return [*header, *(append_unit(label, unit) for label, unit in labels)], rows
-
-
-def describe_short_training(report: Report) -> str:
-    """Describe training that is too short for a finding about any design; empty for longer training.
-
-    That is fewer than 200 steps, with those of a parent run, and less than one pass over the training text.
-    """
-    totals = list[float]()
-    for arm in report.experiment.arms:
-        tokens, batch, epochs = (
-            get_budget_number(row, arm) if (row := report.budget.find_row(key)) else None
-            for key in ("tokens", "batch_tokens", "epochs")
-        )
-        if not tokens or not batch:
-            continue  # the arm has no finished run, or trains nothing
-        if tokens / batch >= DEMONSTRATION_STEPS or (epochs or 0.0) >= 1:
-            return ""
-        totals.append(tokens / batch)
-    if not totals:
-        return ""
-    fewest, most = (format_number(round(end(totals))) for end in (min, max))
-    steps = fewest if fewest == most else f"{fewest} to {most}"
-    return f"Trained for {steps} steps: a demonstration of the report, not a finding about the designs."
 
 
 def get_primary_effects(report: Report) -> dict[str, Effect]:

@@ -52,7 +52,7 @@ def create_budget_ladder(*means: float, seeds: int = 6) -> dict[str, Report]:
         ((-0.1, -0.06, -0.03, -0.001), "SAME PLATEAU"),
         ((-0.06, -0.06, -0.06, -0.06), "PERSISTS"),
         ((-0.03, -0.05, -0.07, -0.09), "GROWS"),
-        ((0.0, 0.0, 0.0, 0.0), "CANNOT TELL"),
+        ((0.0, 0.0, 0.0, 0.0), "INCONCLUSIVE"),
     ],
 )
 def test_verdict_of_a_ladder_of_budgets(means, verdict):

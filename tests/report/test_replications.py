@@ -240,7 +240,7 @@ def test_title_of_a_ladder_is_its_claim_with_sizes_and_corpus():
     assert markdown[0] == f"# heads@steps: {claim}"
     assert markdown[4] == f"4 sizes, {end}. four costs nothing: supported at all 4 sizes."
     assert ladder_page.format_ladder_lines(ladder)[0] == f"heads@steps: {claim}"
-    unsure = ladder.comparisons[0].model_copy(update={"verdict": "CANNOT TELL"})
+    unsure = ladder.comparisons[0].model_copy(update={"verdict": "INCONCLUSIVE"})
     assert ladder.model_copy(update={"comparisons": [unsure]}).headline.endswith(
         "; whether the effect changes with size: not shown"
     )
@@ -289,7 +289,7 @@ def test_failed_run_leaves_no_verdict(machine):
     reports = create_ladder(0.01, 0.01, 0.01, 0.01)
     lowest = with_status(reports["heads@steps.40k"], 1, "killed" if machine else "diverged")
     [row] = build_ladder_report({**reports, "heads@steps.40k": lowest}).comparisons
-    assert row.verdict == "CANNOT TELL"
+    assert row.verdict == "INCONCLUSIVE"
     assert ("runs are not finished at 40k (1)" if machine else "runs failed at 40k (1)") in row.reason
     assert len(row.effects[0].differences) == 15
     [base, arm] = build_ladder_report({**reports, "heads@steps.40k": lowest}).losses
@@ -301,7 +301,7 @@ def test_lack_of_device_memory_is_a_failure_of_the_arm():
     reports = create_ladder(0.01, 0.01, 0.01, 0.01)
     lowest = with_status(reports["heads@steps.40k"], 1, "out_of_memory")
     [row] = build_ladder_report({**reports, "heads@steps.40k": lowest}).comparisons
-    assert (row.verdict, row.effects[0].failed) == ("CANNOT TELL", 1)
+    assert (row.verdict, row.effects[0].failed) == ("INCONCLUSIVE", 1)
 
 
 def test_metric_that_is_no_loss_has_no_compute_multiplier():
@@ -318,7 +318,7 @@ def test_ladder_without_a_finished_pair_has_no_verdict():
     [row] = build_ladder_report(
         {title: with_runs(one, lambda run: missing) for title, one in reports.items()}
     ).comparisons
-    assert (row.verdict, row.extrapolation, row.line) == ("CANNOT TELL", None, [])
+    assert (row.verdict, row.extrapolation, row.line) == ("INCONCLUSIVE", None, [])
 
 
 def test_decision_accuracy_counts_claims_decided_at_adjacent_sizes():
@@ -398,7 +398,7 @@ def test_page_of_a_ladder_without_an_effect_lacks_its_chart():
     page = ladder_page.render_ladder_html(
         build_ladder_report({title: with_runs(one, fail_four) for title, one in reports.items()})
     )
-    assert "CANNOT TELL" in page
+    assert "INCONCLUSIVE" in page
     assert page.count("<figure>") == 1  # of the losses
 
 

@@ -28,6 +28,7 @@ VERDICT_STYLES = {
     "INCONCLUSIVE": (BLUE, "diamond"),
     "NOT COMPARABLE": (GRAY, "square"),
     "UNTRAINED": (GRAY, "square"),
+    "DEMONSTRATION": (GRAY, "square"),
     "NO RESULT": (GRAY, "square"),
 }
 

@@ -18,7 +18,6 @@ from attnlab.report import number_format
 from attnlab.report.answer import (
     build_answer,
     collect_timed_intervals,
-    describe_short_training,
     find_equal_byte_arms,
     get_primary_effects,
     has_corpora_first,
@@ -52,6 +51,7 @@ from attnlab.report.tables import (
     wording,
 )
 from attnlab.report.tables.head_maps import HeadPicks, MapEntry, MapSelection
+from attnlab.report.verdicts.budget_check import describe_short_training
 
 TEMPLATE_FOLDER = Path(__file__).parents[1] / "templates"
 MAX_THUMBNAILS = 240  # on one page
@@ -210,7 +210,7 @@ def render_html(
         answer=answer,
         bibliography=bibliography,
         headline=headline.build_headline(report),
-        short_training=describe_short_training(report),
+        short_training=describe_short_training(report.budget),
         corpora_first=has_corpora_first(report),
         primary=get_primary_effects(report),
         citations=claim_sources.build_citations(report),

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from attnlab.report.answer import (
     build_answer,
     build_arms_table,
-    describe_short_training,
     has_corpora_first,
 )
 from attnlab.report.charts.comparison_figures import classify_budget_cell
@@ -57,6 +56,7 @@ from attnlab.report.tables.wording import (
     format_threshold,
     format_training,
 )
+from attnlab.report.verdicts.budget_check import describe_short_training
 from attnlab.report.verdicts.environment import RESULT_PACKAGES
 
 BUDGET_SIGNS = {
@@ -72,6 +72,7 @@ VERDICT_SIGNS = {
     "INCONCLUSIVE": "?",
     "NOT COMPARABLE": "≠",
     "UNTRAINED": "∅",
+    "DEMONSTRATION": "∅",
     "NO RESULT": "∅",
 }
 
@@ -107,7 +108,7 @@ def render_markdown(
     answer = build_answer(report)
     lines += [*_format_grid(report.grid), Markdown("## Arms"), ""] if report.grid else []
     lines += [answer.sentence, ""]
-    lines += [format_bold(sentence), ""] if (sentence := describe_short_training(report)) else []
+    lines += [format_bold(sentence), ""] if (sentence := describe_short_training(report.budget)) else []
     corpus_arms = _format_corpus_arms(report, answer.label)
     lines += corpus_arms if has_corpora_first(report) else []
     lines += [note, ""] if (note := explain_wide_intervals(report)) else []

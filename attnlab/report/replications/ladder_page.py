@@ -74,9 +74,8 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
     comparison_lines = []
     for row in ladder.comparisons:
         comparison_lines += [f"  {row.verdict}: {row.arm} against {row.against}: {row.sentence}"]
-        comparison_lines += [
-            f"  {caveat}" for caveat in [describe_learning_rate_caveat(ladder, row)] if caveat
-        ]
+        caveats = (_format_reason(row), describe_learning_rate_caveat(ladder, row))
+        comparison_lines += [f"  {caveat}" for caveat in caveats if caveat]
     notes = [f"  EXPLORATORY: {DEVIATION_NOTE}"] if ladder.exploratory else []
     agreement = [] if ladder.ladder.budgets else [f"  {ladder.agreement.sentence}"]
     return [f"{ladder.name}: {ladder.headline}", *notes, *comparison_lines, *agreement]
@@ -128,11 +127,22 @@ def describe_sizes_and_verdicts(ladder: LadderReport) -> str:
 
 def describe_intervals(ladder: LadderReport) -> str:
     """The level of the intervals of a ladder, and their difference from those of its reports."""
-    return (
-        f"All intervals are {format_level(ladder.level)}s. Those at one {ladder.step_name} are of its seeds "
-        f"alone, without the correction for interim analyses; the report of each {ladder.step_name} has the "
-        "corrected ones."
+    source = (
+        "are of the seeds that were trained with every budget"
+        if ladder.ladder.budgets
+        else "are of its seeds alone, with at least the noise that all sizes together show there"
     )
+    return (
+        f"All intervals are {format_level(ladder.level)}s. Those at one {ladder.step_name} {source}. They "
+        f"decide the verdicts below, without the correction for interim analyses that the report of each "
+        f"{ladder.step_name} has."
+    )
+
+
+def _format_reason(comparison: Comparison) -> str:
+    """The reason of the verdict as a sentence."""
+    reason = comparison.reason or ""
+    return f"{reason[:1].upper()}{reason[1:]}." if reason else ""
 
 
 def describe_rule(ladder: LadderReport) -> str:
@@ -190,7 +200,7 @@ def render_ladder_markdown(
     lines += [Markdown("**EXPLORATORY**: {}").format(DEVIATION_NOTE), ""] if ladder.exploratory else []
     for row in ladder.comparisons:
         sentence = " ".join(
-            text for text in (row.sentence, describe_learning_rate_caveat(ladder, row)) if text
+            filter(None, (row.sentence, _format_reason(row), describe_learning_rate_caveat(ladder, row)))
         )
         line = Markdown("- **{}**, {} against {}: {}")
         lines += [line.format(row.verdict, row.arm, row.against, sentence)]
