@@ -58,7 +58,7 @@ def test_sentence_table_and_claim_show_one_interval_per_effect(tmp_path: Path) -
     line = describe_claim(early, find_claim_effect(early, report.effects))
     assert line in markdown
     for text in (line, build_answer(report).sentence):
-        assert f"= {cell}, margin +0.03: non-inferior (SUPPORTED, exploratory)" in text
+        assert f"= {cell}, margin +0.03: non-inferior (SUPPORTED)" in text
         assert "decided on" not in text
     assert line.endswith(f"{early.decision.n} paired seeds; Δ over 16.")
 
@@ -68,8 +68,8 @@ def test_template_is_filled_with_the_numbers_of_the_page(tmp_path: Path) -> None
     gqa, mqa = (format_effect(row) for row in report.effects if row.primary)
     assert build_answer(report).sentence == (
         f"GQA has 0.5× the cache: Δ val/loss = {gqa}, margin +0.03: non-inferior "
-        "(SUPPORTED, exploratory). "
-        f"MQA: Δ val/loss = {mqa}, inferior (SUPPORTED, exploratory); "
+        "(SUPPORTED). "
+        f"MQA: Δ val/loss = {mqa}, inferior (SUPPORTED); "
         "at size debug (120,000 parameters), on text, 5 seeds."
     )
 
@@ -165,7 +165,9 @@ def test_headline_counts_tested_claims_apart_from_identities(
 ) -> None:
     claims = [build_claim_result(0.0, 0.1, verdict) for verdict in tested]
     claims += [
-        build_claim_result(0.5, 0.5, verdict, identity=number % 2 == 1, decision={"exact": number % 2 == 0})
+        build_claim_result(0.5, 0.5, verdict, identity=True)
+        if number % 2
+        else build_claim_result(0.5, 0.5, verdict, basis="exact", decision={"exact": True})
         for number, verdict in enumerate(counted)
     ]
     assert format_headline(claims, not_preregistered=False) == headline

@@ -9,7 +9,7 @@ from attnlab import stats
 from attnlab.report.answer import build_answer, build_arms_table, find_equal_byte_arms
 from attnlab.report.pages.html import render_html
 from attnlab.report.report_builder import build_report
-from attnlab.report.schema import EffectVerdict, Report
+from attnlab.report.schema import Report
 from attnlab.report.tables import arm_columns
 
 ARMS = ["mha", *(f"arm_{i}" for i in range(1, arm_columns.MANY_ARMS + 1))]
@@ -71,23 +71,3 @@ def test_arms_of_equal_bytes_are_grouped_with_their_distance_to_the_best(many_ar
     )
     assert rows[0].difference.mean == rows[6].difference.mean == 0
     assert "Ranking at equal cache size" in render_html(many_arms_report)
-
-
-@pytest.mark.parametrize(
-    ("verdict", "state"),
-    [
-        (EffectVerdict.BETTER_MORE, "better"),
-        (EffectVerdict.BETTER, "better"),
-        (EffectVerdict.WORSE_MORE, "worse"),
-        (EffectVerdict.WORSE, "worse"),
-        (EffectVerdict.EQUIVALENT, "equivalent"),
-        (EffectVerdict.NOT_WORSE, "non-inferior"),
-        (EffectVerdict.INCONCLUSIVE, "inconclusive"),
-        (EffectVerdict.NOT_COMPARABLE, None),
-        (EffectVerdict.LEAKING, None),
-        (EffectVerdict.EXPLORATORY, None),
-        (EffectVerdict.NO_RESULT, None),
-    ],
-)
-def test_effect_verdict_has_a_short_form(verdict: EffectVerdict, state: str | None) -> None:
-    assert arm_columns.EFFECT_STATES.get(verdict) == state

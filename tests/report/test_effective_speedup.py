@@ -48,9 +48,7 @@ def time_arms(arms=("mha", "gqa", "mqa")):
 
 
 def make_report(runs, timing, calibration):
-    context = replace(
-        build_context(WORLD, **EXPERIMENT_FILE, preregistered=None), compute_calibration=calibration
-    )
+    context = replace(build_context(WORLD, **EXPERIMENT_FILE), compute_calibration=calibration)
     return build_report(context, runs, timing, build_provenance())
 
 

@@ -65,7 +65,7 @@ SENSITIVITY_HEADER = (
     "gain from pairing",
 )
 SUPPORTED_NOTE = "SUPPORTED: the statement holds. It does not say that the design is good."
-EXACT_MEANING = "The value is exact: counted, or equal in every pair."
+EXACT_MEANING = "The value is counted, not estimated."
 NO_INTERVAL = "Without an interval the claim is undecided. This is no evidence that the arms are equal."
 NOT_FINITE = "not finite"  # a median if at least half of the pairs diverged
 
@@ -352,7 +352,7 @@ def explain_verdict(claim: ClaimResult) -> str:
     The deciding interval is printed where it is not the one beside the effect.
     """
     if claim.decision.exact and claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED):
-        return EXACT_MEANING
+        return EXACT_MEANING if claim.holds_by_construction else MEANINGS[EffectVerdict.EQUAL]
     if claim.verdict == Verdict.INCONCLUSIVE and claim.decision.low is None and claim.decision.high is None:
         return NO_INTERVAL
     decision, shown = claim.decision, claim.interval

@@ -143,6 +143,8 @@ def estimate_size_effects(sizes: Sequence[SizeSample]) -> list[Estimate]:
     Raises:
         ValueError: as `build_ladder_sample`.
     """
+    if not sizes:
+        return []
     sample = build_ladder_sample(sizes)
     return [
         sample.compute_weighted_sum(sample.select_size_weights(index)).to_estimate()
