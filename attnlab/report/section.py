@@ -19,6 +19,7 @@ SIGNS = {  # of verdicts, for readers who cannot tell colors
     "INCONCLUSIVE": "?",
     "NOT COMPARABLE": "≠",
     "UNTRAINED": "∅",
+    "DEMONSTRATION": "∅",
     "NO RESULT": "∅",
 }
 WIDE, NARROW = 640, 350  # pixels of a chart on a page, and on a phone

@@ -8,7 +8,6 @@ from attnlab.report import section
 from attnlab.report.answer import (
     answer_question,
     describe_scope,
-    describe_short_training,
     get_primary_effects,
     is_untrained,
 )
@@ -28,6 +27,7 @@ from attnlab.report.tables.wording import (
     format_effect_level,
     format_effect_verdict,
 )
+from attnlab.report.verdicts.budget_check import describe_short_training
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
 
@@ -46,7 +46,7 @@ def build(report: Report, context: PageContext) -> Section:
     verdict = report.verdict
     sentences = [*verdict.run_warnings, *context.notices]
     blocks: list[Block] = []
-    if short_training := describe_short_training(report):
+    if short_training := describe_short_training(report.budget):
         blocks.append(Text(short_training, style="strong"))
     blocks.append(Text(answer_question(report), style="answer"))
     if scope := describe_scope(report):

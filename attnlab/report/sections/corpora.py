@@ -73,7 +73,7 @@ def _build_claims(corpora: CorporaSection, own: str) -> Table:
     ]  # fmt: skip
     caption = (
         f"The same claims on every corpus, each with its own runs; this page covers {own}. {DELTA} is the "
-        "arm minus the arm that it is compared with; the deciding interval has the level of the alpha allocated "
-        "to the claim."
+        "arm minus the arm that it is compared with; the deciding interval has the level of the alpha "
+        "allocated to the claim."
     )
     return Table("corpus_claims", caption, columns, rows, is_sortable=False)

@@ -26,7 +26,7 @@ CAPTION = (
     "decides no claim; p equivalent and p non-inferior are unadjusted tests against the margin. Each verdict "
     "uses the alpha beside it, which Holm’s method allocates to the claim about that arm, so that it never "
     "goes beyond the verdict on the claim; without a claim the alpha is 5%. Where the 95% CI alone would "
-    "give another verdict, the level that decides follows it: 1 − 2·alpha for EQUIVALENT and NON-INFERIOR, "
+    "give another verdict, the level that decides follows it: 1 − 2·alpha for EQUIVALENT and NOT WORSE, "
     "otherwise 1 − alpha."
 )
 
