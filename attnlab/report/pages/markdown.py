@@ -25,9 +25,10 @@ from attnlab.report.section import (
 )
 
 
-def render_markdown(page: Page) -> Markdown:
-    """Return the page as Markdown."""
+def render_markdown(page: Page, notices: Iterable[str] = ()) -> Markdown:
+    """Return the page as Markdown; `notices` come first, as about pictures that are missing."""
     lines: list[str] = [Markdown("# {}").format(page.heading), "", page.question, ""]
+    lines += [line for notice in notices for line in (Markdown("**{}**").format(notice), "")]
     return join_lines([*lines, *format_sections(page.sections)])
 
 
