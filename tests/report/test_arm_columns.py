@@ -57,7 +57,16 @@ def test_arms_of_equal_bytes_are_grouped_with_their_distance_to_the_best(many_ar
     )
     tables = list_tables([tradeoff.build(many_arms_report, PageContext())])
     rows = [*tables["equal_cache"].iterate_records()]
-    assert [row["arm"] for row in rows] == ["mha", "arm_1", "arm_2", "arm_4", "arm_6", "arm_8", "arm_3", "arm_7"]
+    assert [row["arm"] for row in rows] == [
+        "mha",
+        "arm_1",
+        "arm_2",
+        "arm_4",
+        "arm_6",
+        "arm_8",
+        "arm_3",
+        "arm_7",
+    ]
     values = {
         arm: {run.seed: run.metrics["val/loss"] for run in many_arms_report.runs if run.arm == arm}
         for arm in ("arm_3", "arm_7")

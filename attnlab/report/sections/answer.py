@@ -17,7 +17,7 @@ from attnlab.report.number_format import format_preregistration
 from attnlab.report.schema import Effect, EffectVerdict, PairedMean, Report, TradeoffPanel, Verdict
 from attnlab.report.section import Block, Cell, Column, Items, Link, Row, Section, Table, Text
 from attnlab.report.sections import PageContext
-from attnlab.report.tables.arm_columns import ArmColumn, average_seeds, build_arm_columns, get_values_by_seed
+from attnlab.report.tables.arm_columns import ArmColumn, average_arms, build_arm_columns
 from attnlab.report.tables.arm_options import cut_options, describe_arm_options
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import (
@@ -76,7 +76,7 @@ def build_arms_table(report: Report) -> Table:
     effects = list(get_primary_effects(report).values())
     label = effects[0].label if effects else experiment.metric
     digits = max((row.digits for row in effects), default=3)
-    results = {arm: _average_arm(report, arm, effects) for arm in experiment.arms}
+    results = average_arms(report)
     is_ranked = {arm: _is_ranked(report, arm, results[arm], effects) for arm in experiment.arms}
     sign = -1 if experiment.direction == "higher" else 1
     arms = sorted(
@@ -129,11 +129,6 @@ def build_arms_table(report: Report) -> Table:
         "minus the baseline. Intervals of timed costs are over interleaved repeats."
     )
     return Table("arms", section.join_text(caption, explain_wide_intervals(report)), columns, rows)
-
-
-def _average_arm(report: Report, arm: str, effects: Sequence[Effect]) -> PairedMean:
-    values = [*get_values_by_seed(effects, arm, report.experiment.baseline).values()]
-    return average_seeds(values, is_proportion=any(row.is_proportion for row in effects))
 
 
 def _is_ranked(report: Report, arm: str, result: PairedMean, effects: Sequence[Effect]) -> bool:
