@@ -133,9 +133,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table; `details` are folded below it."""
+    """A row of a table, of cells and text; `details` are folded below it."""
 
-    cells: Sequence[Cell | str]
+    cells: Sequence[Any]
     details: Sequence["Block"] = ()
 
     @property
@@ -157,7 +157,7 @@ class Table:
     name: str
     caption: str
     columns: Sequence[Column]
-    rows: Sequence[Row | Sequence[Cell | str]]
+    rows: Sequence[Row | Sequence[Any]]
     by_arm: bool = False
     is_long: bool = False
     is_sortable: bool = True

@@ -13,11 +13,11 @@ from attnlab.report.answer import (
     is_untrained,
 )
 from attnlab.report.charts.comparison_figures import build_verdict_charts
-from attnlab.report.number_format import format_preregistration
+from attnlab.report.number_format import NONE, format_preregistration
 from attnlab.report.schema import Effect, EffectVerdict, PairedMean, Report, TradeoffPanel, Verdict
 from attnlab.report.section import Block, Cell, Column, Items, Link, Row, Section, Table, Text
 from attnlab.report.sections import PageContext
-from attnlab.report.tables.arm_columns import ArmColumn, average_arms, build_arm_columns
+from attnlab.report.tables.arm_columns import ArmColumn, average_arm, build_arm_columns
 from attnlab.report.tables.arm_options import cut_options, describe_arm_options
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import (
@@ -76,7 +76,7 @@ def build_arms_table(report: Report) -> Table:
     effects = list(get_primary_effects(report).values())
     label = effects[0].label if effects else experiment.metric
     digits = max((row.digits for row in effects), default=3)
-    results = average_arms(report)
+    results = {arm: average_arm(report, arm) for arm in experiment.arms}
     is_ranked = {arm: _is_ranked(report, arm, results[arm], effects) for arm in experiment.arms}
     sign = -1 if experiment.direction == "higher" else 1
     arms = sorted(
@@ -113,7 +113,7 @@ def build_arms_table(report: Report) -> Table:
                 _format_difference(effect),
                 section.verdict(*_format_arm_verdict(report, arm, effect)),
                 section.number(rates.get(arm)),
-                Cell(precisions.get(arm) or section.NONE),
+                Cell(precisions.get(arm) or NONE),
                 section.number(result.n),
                 Cell(format_training(training, ""), training.compute_change, kind="number") if training else section.EMPTY,
                 Cell("", is_ranked[arm]),

@@ -5,7 +5,7 @@ from typing import Final
 from attnlab.report import section
 from attnlab.report.charts.comparison_figures import build_verdict_charts
 from attnlab.report.charts.interim_figures import build_interim_chart
-from attnlab.report.number_format import TIMES, format_compute_amount, format_number, format_percent
+from attnlab.report.number_format import NONE, TIMES, format_compute_amount, format_number, format_percent
 from attnlab.report.schema import ClaimResult, Report
 from attnlab.report.section import Block, Cell, Column, Fold, Items, Link, Row, Section, Table, Text
 from attnlab.report.sections import PageContext
@@ -41,7 +41,6 @@ def build(report: Report, context: PageContext) -> Section:
         _build_row(report, number, claim, citation, context.bibliography)
         for number, (claim, citation) in enumerate(zip(claims, citations, strict=True), 1)
     ]
-    training = any(claim.training_equivalent for claim in claims)
     columns = [
         Column("verdict"),
         Column("claim", "says"),
@@ -55,7 +54,7 @@ def build(report: Report, context: PageContext) -> Section:
                 "reason", "level", "p", "p_holm",
             )
         ),
-        Column("", "training") if training else Column("", "training"),
+        Column("", "training"),
         Column("", "outcome"),
     ]  # fmt: skip
     blocks: list[Block] = [section.note(SUPPORTED_NOTE)]
@@ -101,7 +100,7 @@ def _build_row(report: Report, number: int, claim: ClaimResult, citation: Citati
             Cell(estimate, decision.estimate, kind="number"),
             Cell("exact", kind="number")
             if decision.exact
-            else Cell(bounds, None, decision.low, decision.high, level if bounds != section.NONE else "", "number"),
+            else Cell(bounds, None, decision.low, decision.high, level if bounds != NONE else "", "number"),
             Cell("exact", kind="number") if decision.exact else section.number(decision.n, note=planned),
             *(
                 Cell("", plain[key])

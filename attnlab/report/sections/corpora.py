@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 from attnlab.report import section
 from attnlab.report.answer import get_primary_effects
-from attnlab.report.number_format import append_unit
+from attnlab.report.number_format import NONE, append_unit
 from attnlab.report.schema import CorporaSection, Report
 from attnlab.report.section import Block, Cell, Column, Fold, Items, Section, Table
 from attnlab.report.sections import PageContext
@@ -63,7 +63,7 @@ def _build_claims(corpora: CorporaSection, own: str) -> Table:
                     _link(row.corpus, row.title, own),
                     section.verdict(row.verdict),
                     Cell(format_effect(row), row.effect, row.low, row.high, kind="number"),
-                    Cell(row.decision or section.NONE),
+                    Cell(row.decision or NONE),
                     Cell(format_training(training, ""), training.compute_change, kind="number")
                     if training
                     else section.EMPTY,

@@ -46,13 +46,11 @@ def get_values_by_seed(rows: Iterable[Effect], arm: str, baseline: str) -> dict[
     return {pair.seed: pair.against if arm == baseline else pair.value for pair in pairs}
 
 
-def average_arms(report: Report) -> dict[str, PairedMean]:
-    """Average each arm over its complete pairs in the experiment's metric."""
-    experiment = report.experiment
+def average_arm(report: Report, arm: str) -> PairedMean:
+    """Average an arm over its complete pairs in the experiment's metric."""
     effects = [row for row in report.effects if row.primary]
-    is_proportion = any(row.is_proportion for row in effects)
-    values = {arm: get_values_by_seed(effects, arm, experiment.baseline).values() for arm in experiment.arms}
-    return {arm: average_seeds([*rows], is_proportion=is_proportion) for arm, rows in values.items()}
+    values = [*get_values_by_seed(effects, arm, report.experiment.baseline).values()]
+    return average_seeds(values, is_proportion=any(row.is_proportion for row in effects))
 
 
 def build_arm_columns(report: Report) -> list[ArmColumn]:
