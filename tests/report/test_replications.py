@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ledger_rows
@@ -20,8 +21,10 @@ from attnlab.report.replications.ladder_analysis import build_ladder_report, sum
 from attnlab.report.schema import REPORT_VERSION, Report, RunRow
 from attnlab.report.section import Page, list_charts, list_tables
 from attnlab.report.tables.wording import format_decision
+from attnlab.stats import estimate_paired_difference
 from attnlab.store.run_schema import Budget
 
+REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 SIZES = {"40k": (16, 1e10), "S": (16, 6e10), "250k": (8, 4e11), "625k": (4, 2.5e12)}
 
 
@@ -58,7 +61,7 @@ def create_report(kind, name, effect, *, seeds, flops, together="heads@steps", v
         **sensitivity, **ends, "arm": "four", "against": "two", "metric": "val/loss", "label": "val/loss",
         "unit": "nats", "primary": True, "margin": 0.02, "n": seeds, "planned": seeds, "digits": 3,
         "mean": effect, "sd": 0.004, "training_equivalent": None, "alpha": 0.05, "p": None, "p_holm": None,
-        "p_equivalent": None, "p_noninferior": None, "verdict": "NON-INFERIOR", "reasons": [], "pairs": pairs,
+        "p_equivalent": None, "p_noninferior": None, "verdict": "NOT WORSE", "reasons": [], "pairs": pairs,
     }  # fmt: skip
     ladder = {
         "name": "steps", "rungs": {name: [] for name in SIZES}, "seeds": {name: 4 for name in SIZES},
@@ -273,6 +276,34 @@ def test_one_corpus_has_no_table_of_corpora():
     assert corpus_comparison.add_corpus_comparison(alone) == alone
 
 
+def test_verdict_of_a_ladder_follows_from_the_intervals_that_it_prints():
+    """Three seeds with little noise by chance do not flip a ladder whose other sizes are noisy."""
+    reports = create_ladder(0.01, 0.02, 0.03, -0.02)
+    noise = {"heads@steps.625k": 0.0001}
+    for title, report in reports.items():
+        rng = np.random.default_rng(5)
+        shift = {run.seed: rng.normal(0, noise.get(title, 0.03)) for run in report.runs if run.arm == "four"}
+        mean = sum(shift.values()) / len(shift)
+        reports[title] = with_runs(report, lambda run, shift=shift, mean=mean: {
+            "metrics": {"val/loss": run.metrics["val/loss"] + (shift[run.seed] - mean) * (run.arm == "four")}
+        })  # fmt: skip
+    [row] = build_ladder_report(reports).comparisons
+    last = row.effects[-1]
+    own = estimate_paired_difference(last.differences)
+    assert last.mean == pytest.approx(own.mean)
+    assert last.low < own.low < own.high < last.high, "at least the noise of all sizes"
+    published = [load_ladder(path.parent) for path in sorted(REFERENCES.glob("*@*/ladder.json"))]
+    comparisons = [
+        row,
+        *(row for ladder in published if not ladder.ladder.budgets for row in ladder.comparisons),
+    ]
+    assert {row.verdict for row in comparisons} >= {"FLIPS", "INCONCLUSIVE", "GROWS", "SHRINKS"}
+    for comparison in comparisons:
+        first, last = comparison.effects[0], comparison.effects[-1]
+        is_flip = max(first.low, last.low) > 0 > min(first.high, last.high)
+        assert is_flip == (comparison.verdict == "FLIPS"), comparison.sentence
+
+
 def test_outlying_largest_size_is_a_holdout_miss():
     [row] = build_ladder_report(create_ladder(0.01, 0.01, 0.01, 0.2)).comparisons
     assert row.holdout.hit is False
@@ -293,7 +324,7 @@ def test_failed_run_leaves_no_verdict(machine):
     reports = create_ladder(0.01, 0.01, 0.01, 0.01)
     lowest = with_status(reports["heads@steps.40k"], 1, "killed" if machine else "diverged")
     [row] = build_ladder_report({**reports, "heads@steps.40k": lowest}).comparisons
-    assert row.verdict == "CANNOT TELL"
+    assert row.verdict == "INCONCLUSIVE"
     assert ("runs are not finished at 40k (1)" if machine else "runs failed at 40k (1)") in row.reason
     assert len(row.effects[0].differences) == 15
     [base, arm] = build_ladder_report({**reports, "heads@steps.40k": lowest}).losses
@@ -305,7 +336,7 @@ def test_lack_of_device_memory_is_a_failure_of_the_arm():
     reports = create_ladder(0.01, 0.01, 0.01, 0.01)
     lowest = with_status(reports["heads@steps.40k"], 1, "out_of_memory")
     [row] = build_ladder_report({**reports, "heads@steps.40k": lowest}).comparisons
-    assert (row.verdict, row.effects[0].failed) == ("CANNOT TELL", 1)
+    assert (row.verdict, row.effects[0].failed) == ("INCONCLUSIVE", 1)
 
 
 def test_metric_that_is_no_loss_has_no_compute_multiplier():
@@ -322,7 +353,7 @@ def test_ladder_without_a_finished_pair_has_no_verdict():
     [row] = build_ladder_report(
         {title: with_runs(one, lambda run: missing) for title, one in reports.items()}
     ).comparisons
-    assert (row.verdict, row.extrapolation, row.line) == ("CANNOT TELL", None, [])
+    assert (row.verdict, row.extrapolation, row.line) == ("INCONCLUSIVE", None, [])
 
 
 def test_decision_accuracy_counts_claims_decided_at_adjacent_sizes():
@@ -460,7 +491,7 @@ def test_every_report_compares_all_corpora():
     for row in rows:
         assert [(cell.arm, cell.state) for cell in row.cells] == [
             ("two", None),
-            ("four", "non-inferior"),
+            ("four", "not worse"),
         ]
 
 

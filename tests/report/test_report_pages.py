@@ -26,7 +26,7 @@ from attnlab.report.number_format import (
     format_pvalue,
     keep_intervals_whole,
 )
-from attnlab.report.pages.html import TEMPLATE_FOLDER, escape_json, render_html
+from attnlab.report.pages.html import TEMPLATE_FOLDER, escape_json
 from attnlab.report.pages.report_files import render_report
 from attnlab.report.report_diff import compute_diff, format_diff
 from attnlab.report.schema import load_report

@@ -68,7 +68,7 @@ def runs(tmp_path_factory):
 def make_report(runs, calibration, **changes):
     settings = EXPERIMENT_FILE | changes
     file = {key: settings[key] for key in ("claims", "margin")} | {"baseline": "mha", "metric": "val/loss"}
-    context = replace(build_context(WORLD, **settings, preregistered=None), compute_calibration=calibration)
+    context = replace(build_context(WORLD, **settings), compute_calibration=calibration)
     return build_report(context, runs, None, build_provenance(preregistered=file))
 
 
@@ -89,7 +89,7 @@ def test_margin_in_training_compute_has_a_value_in_nats(report):
     assert report.effects[0].margin == margin
     gqa = report.verdict.claims[0]
     assert gqa.verdict == "SUPPORTED"
-    assert ", margin +0.0185 (5% of training compute, at most 0.03 nats): non-inferior (S" in describe_claim(
+    assert ", margin +0.0185 (5% of training compute, at most 0.03 nats): not worse (S" in describe_claim(
         gqa
     )
 
@@ -164,19 +164,6 @@ def test_threshold_in_training_compute_without_a_slope_is_no_result(runs):
     assert cache.verdict == "SUPPORTED"
     assert report.experiment.margin is None
     assert f"unknown in nats: {reason}" in render_markdown(build_report_page(report)).replace("\\", "")
-
-
-def test_different_margin_in_training_compute_is_a_deviation(runs):
-    declared = {"margin": {"training": "10 %"}, "compute_calibration": {"seeds": [200, 201, 202]}}
-    context = build_context(WORLD, **EXPERIMENT_FILE, preregistered=declared)
-    report = build_report(
-        replace(context, compute_calibration=build_calibration()), runs, None, build_provenance()
-    )
-    [line] = report.verdict.deviations
-    assert (
-        line
-        == "margin: preregistered 10% of training compute, used 5% of training compute, at most 0.03 nats"
-    )
 
 
 def test_report_without_a_calibration_mentions_no_training_compute(runs):

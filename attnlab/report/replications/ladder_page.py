@@ -142,10 +142,15 @@ def _build_verdicts(ladder: LadderReport) -> Section:
 
 def describe_intervals(ladder: LadderReport) -> str:
     """The level of the intervals of a ladder, and their difference from those of its reports."""
+    source = (
+        "are of the seeds that were trained with every budget"
+        if ladder.ladder.budgets
+        else "are of its seeds alone, with at least the noise that all sizes together show there"
+    )
     return (
-        f"All intervals are {format_level(ladder.level)}s. Those at one {ladder.step_name} are of its seeds "
-        f"alone, without the correction for interim analyses; the report of each {ladder.step_name} has the "
-        "corrected ones."
+        f"All intervals are {format_level(ladder.level)}s. Those at one {ladder.step_name} {source}. They "
+        f"decide the verdicts below, without the correction for interim analyses that the report of each "
+        f"{ladder.step_name} has."
     )
 
 

@@ -4,18 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from attnlab import stats
-from attnlab.report.schema import ConditionCell, Effect, EffectVerdict, PairedMean, Report
+from attnlab.report.schema import ConditionCell, Effect, PairedMean, Report
 
 MANY_ARMS = 8  # with more arms, a page lets its reader highlight one
-EFFECT_STATES = {  # short verdicts for a table of many arms
-    EffectVerdict.BETTER_MORE: "better",
-    EffectVerdict.BETTER: "better",
-    EffectVerdict.WORSE_MORE: "worse",
-    EffectVerdict.WORSE: "worse",
-    EffectVerdict.EQUIVALENT: "equivalent",
-    EffectVerdict.NOT_WORSE: "non-inferior",
-    EffectVerdict.INCONCLUSIVE: "inconclusive",
-}
 
 
 @dataclass(frozen=True)
