@@ -26,21 +26,13 @@ from attnlab.report.charts.vega_layers import (
 from attnlab.report.number_format import NONE, format_number
 from attnlab.report.pages.html import FIGURE_WIDTHS, render_figure_page
 from attnlab.report.pages.report_files import write_atomically
+from attnlab.report.schema import MEANINGS
 from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.fingerprint import compute_digest
 
 MAX_SEED_ROWS = 60  # of the chart of differences; the table has every seed
 FOLDER_KEYS = ("digests", "metric", "direction", "margin", "reduce", "looks", "declaration_digest")
 DATA_FILE, PAGE_FILE = "judgment.json", "report.html"
-MEANINGS = {
-    "SUPPORTED": "The whole interval lies beyond the margin.",
-    "REFUTED": "No part of the interval lies beyond the margin.",
-    "INCONCLUSIVE": (
-        "The interval contains differences on both sides of the margin. This is no evidence that A and B are "
-        "equal."
-    ),
-    "NOT COMPARABLE": "The difference below is between unlike runs, so it decides nothing.",
-}
 TESTS = {  # by pairing
     True: "Student's t for the mean difference of paired seeds",
     False: "Welch's t for the difference of two means",

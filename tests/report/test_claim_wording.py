@@ -8,6 +8,7 @@ from synthetic import build_claim_result
 
 from attnlab import stats
 from attnlab.report.schema import (
+    MEANINGS,
     ClaimResult,
     CorpusClaim,
     Effect,
@@ -254,10 +255,7 @@ def test_undecided_claim_gives_the_reason_instead_of_numbers() -> None:
     assert describe_claim(incomparable) == (
         "gqa vs mha: a: 1 in gqa, 2 in mha; gqa sees future tokens (NOT COMPARABLE). 0 of 6 paired seeds."
     )
-    assert (
-        explain_verdict(incomparable)
-        == "A difference between these arms would not be due to attention alone."
-    )
+    assert explain_verdict(incomparable) == MEANINGS["NOT COMPARABLE"]
     untrained = build_claim_result(
         -0.01, 0.02, "UNTRAINED", untrained_reason="trained for 4 steps, below the minimum of 50"
     )
@@ -270,7 +268,7 @@ def test_undecided_claim_gives_the_reason_instead_of_numbers() -> None:
     assert describe_claim(without_pairs) == (
         "gqa vs mha: no paired seed of gqa and mha is complete (NO RESULT). 0 of 6 paired seeds."
     )
-    assert explain_verdict(without_pairs) == "No run has a measurement for this claim."
+    assert explain_verdict(without_pairs) == MEANINGS["NO RESULT"]
     untimed = make_undecided_claim("NO RESULT", basis="timing", planned=None)
     assert describe_claim(untimed) == (
         "gqa vs mha: no timing block of gqa and mha is complete (NO RESULT). 0 timing blocks."
@@ -505,7 +503,7 @@ def test_effect_claim_and_corpus_row_have_one_format() -> None:
 
 
 def test_effect_verdict_is_explained_or_its_reasons_given() -> None:
-    assert explain_effect(make_effect()) == "any difference is smaller than the margin"
+    assert explain_effect(make_effect()) == "The deciding interval lies within the margin on both sides of 0"
     incomparable = make_effect(
         verdict=EffectVerdict.NOT_COMPARABLE, mean=None, reasons=["other data", "gqa sees future tokens"]
     )

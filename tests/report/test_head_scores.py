@@ -131,7 +131,7 @@ def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> No
     strip = next(
         one for one in series_figures.build_strip_charts(report) if one.label.startswith("attention sink")
     )
-    levels = [layer["encoding"]["y"].get("datum") for layer in strip.draw()["layer"] if layer]
+    levels = [layer["encoding"]["y"].get("datum") for layer in strip.draw()["layer"]]
     assert [level for level in levels if level is not None] == [0.25, 0.5]
 
 

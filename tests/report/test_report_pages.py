@@ -26,7 +26,7 @@ from attnlab.report.number_format import (
     format_pvalue,
     keep_intervals_whole,
 )
-from attnlab.report.pages.html import TEMPLATE_FOLDER, escape_json, render_html
+from attnlab.report.pages.html import TEMPLATE_FOLDER, escape_json
 from attnlab.report.pages.report_files import render_report
 from attnlab.report.report_diff import compute_diff, format_diff
 from attnlab.report.schema import load_report
@@ -240,14 +240,6 @@ def test_links_to_other_pages_name_the_command_that_makes_them(synthetic_reports
     links = re.findall(r'<a href="\.\./[^>]*>', source)
     assert links
     assert all("python -m attnlab report FOLDER" in link for link in links)
-
-
-@pytest.mark.usefixtures("blank_charts")
-def test_pareto_front_is_named_only_if_a_chart_has_one(synthetic_reports: SyntheticReports) -> None:
-    report = synthetic_reports["good"][0]
-    assert "The dashed line is the Pareto front." in render_html(report)
-    panels = [panel.model_copy(update={"pareto_front": panel.pareto_front[:1]}) for panel in report.tradeoff]
-    assert "dashed line" not in render_html(report.model_copy(update={"tradeoff": panels}))
 
 
 def test_numbers_have_a_true_minus_and_the_requested_decimals() -> None:

@@ -34,9 +34,10 @@ INTERIM_ANALYSES = "looks=[4,6,9,12,16]"
 EXIT_BY_VERDICT = {  # verdict of the claim -> exit status, verdict of `judge`
     Verdict.SUPPORTED: (0, "better"),
     Verdict.REFUTED: (3, "not better"),
-    Verdict.INCONCLUSIVE: (4, "undecided"),
-    Verdict.NO_RESULT: (4, "undecided"),
-    Verdict.UNTRAINED: (4, "undecided"),
+    Verdict.INCONCLUSIVE: (4, "inconclusive"),
+    Verdict.NO_RESULT: (4, "inconclusive"),
+    Verdict.UNTRAINED: (4, "inconclusive"),
+    Verdict.DEMONSTRATION: (4, "inconclusive"),
     Verdict.NOT_COMPARABLE: (5, "not comparable"),
 }
 BUDGET_OVERRIDES = {  # value of --budget -> overrides; tokens are always controlled
@@ -171,7 +172,7 @@ def summarize_verdict(report: Report, page: Path) -> tuple[int, dict[str, Any]]:
     runs = report.runs
     return exit_status, {
         "verdict": word,
-        "claim": claim.verdict,  # distinguishes the undecided verdicts
+        "claim": claim.verdict,  # distinguishes the inconclusive ones
         "sentence": describe_claim(claim),
         "metric": claim.metric,
         "unit": claim.unit,
