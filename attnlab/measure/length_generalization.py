@@ -37,9 +37,6 @@ def validate_lengths(lengths: Sequence[float], task: Any, trained_length: int | 
 
     Args:
         lengths: multiples of `trained_length`, or of data.length.
-
-    Raises:
-        ValueError: the text has no such windows.
     """
     if not lengths:
         return

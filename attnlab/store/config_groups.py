@@ -232,11 +232,7 @@ def require_training_keys(config: Mapping[str, Any]) -> None:
 
 
 def validate_groups(config: Mapping[str, Any], groups: Iterable[str] = GROUP_CLASSES) -> None:
-    """Validate the values of the given groups.
-
-    Raises:
-        InvalidConfig: One line with the key, for the first value outside its type or range.
-    """
+    """Validate the values of the given groups."""
     for group in groups:
         if not group:
             _validate_group(config, TopLevelGroup, "")

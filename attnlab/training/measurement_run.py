@@ -24,9 +24,6 @@ def build_checked_measurement(config: Mapping[str, Any], model: Transformer, dat
 
     A measurement may have `check(model, data)`, its `metrics`, and `shapes_only = True` for a model without
     weights.
-
-    Raises:
-        ValueError: One line, if the measurement cannot work.
     """
     measurement = instantiate_config(config["measurement"])
     name = config["measurement"].get("_target_")

@@ -145,9 +145,6 @@ def count_resource(config: Mapping[str, Any], name: str) -> float:
     """Return a resource that arms are matched by: parameters, flops_per_token or kv_bytes_per_token.
 
     The cheap part of `check`: only the model is built, on the meta device.
-
-    Raises:
-        ValueError: As from `check`.
     """
     with UndeclaredReads(config):
         _validate_config(config)
@@ -161,11 +158,7 @@ def count_resource(config: Mapping[str, Any], name: str) -> float:
 
 
 def _validate_config(config: Mapping[str, Any]) -> None:
-    """Validate the config before anything is built.
-
-    Raises:
-        ValueError: One line, for the first key with an invalid value.
-    """
+    """Validate the config before anything is built."""
     config_groups.validate_groups(config, config_groups.TRAINING_GROUPS)
     config_groups.require_training_keys(config)
     targets.validate_targets(config)
@@ -262,11 +255,7 @@ def _is_covered(window: tuple[int, int] | None, other: tuple[int, int]) -> bool:
 
 
 def _select_device(config: Mapping[str, Any]) -> str:
-    """Return "cpu" or "cuda".
-
-    Raises:
-        ValueError: There are fewer devices than the run needs.
-    """
+    """Return "cpu" or "cuda"."""
     device = select_device(config)
     devices = config["trainer"]["devices"]
     if device == "cuda" and devices > torch.cuda.device_count():

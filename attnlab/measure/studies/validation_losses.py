@@ -30,11 +30,7 @@ class ValidationLosses:
         self.metrics = (VALIDATION_LOSS, *length_generalization.list_length_metrics(lengths))
 
     def check(self, model: Transformer, data: Any) -> None:
-        """Validate the lengths.
-
-        Raises:
-            ValueError: the data has no windows of these lengths.
-        """
+        """Validate the lengths."""
         length_generalization.validate_lengths(self.lengths, data.task, self.trained)
 
     @torch.no_grad()

@@ -25,11 +25,7 @@ _LOGGER_EXTRAS = {TensorBoardLogger: "tensorboard", MLFlowLogger: "mlflow"}
 
 
 def validate_loggers(group: Mapping[str, Any]) -> None:
-    """Validate the group `logger`.
-
-    Raises:
-        ValueError: One line with the key, for the first logger that cannot be opened.
-    """
+    """Validate the group `logger`."""
     if not str(group.get("_target_", "attnlab.")).startswith("attnlab."):
         raise ValueError(
             f"logger._target_={group['_target_']}: give a custom logger a name, as in "

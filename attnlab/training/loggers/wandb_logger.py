@@ -33,9 +33,6 @@ class WandbSettings:
         project: If null, WANDB_PROJECT, else attnlab.
         entity: If null, WANDB_ENTITY.
         patience: Seconds that `init` and `finish` may each take.
-
-    Raises:
-        ValueError: One line, for invalid values.
     """
 
     mode: str
