@@ -17,7 +17,7 @@ from attnlab.store.guards import ownership, trust
 from attnlab.store.run_schema import RunEstimate, Use
 from attnlab.training import run as train
 from attnlab.training.loggers import async_logger, logger_group
-from attnlab.training.loggers.run_labels import make_run_labels, to_folder_names
+from attnlab.training.loggers.logger_group import make_run_labels, to_folder_names
 
 torch.set_num_threads(1)
 # MLflow and TensorBoard warn, which would change the output.

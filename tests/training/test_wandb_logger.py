@@ -248,10 +248,9 @@ def test_environment_variables_override_defaults_but_not_config_keys(
         monkeypatch.setenv(name, value)
     config = compose(*TINY, *[f"logger.{key}" for key in configured])
     folder = make_run_dir("abcd0123abcd012b", config)
-    log = wandb_logger.WandbSettings.from_group(config["logger"]).make_logger(
-        folder, None, id=folder.name, group="exam", name="mha/seed=0"
-    )
-    log.close({}, 0)
+    labels = {"id": folder.name, "group": "exam", "name": "mha/seed=0"}
+    settings = wandb_logger.WandbSettings.from_group(config["logger"])
+    logger_group.open_wandb_logger(settings, folder, None, labels).close({}, 0)
     run = read_run(list_wandb_files(folder)[0])
     assert (run.project, run.entity, run.run_group) == expected
 
@@ -266,10 +265,9 @@ def test_environment_labels_are_added_to_those_of_the_run(tmp_path, monkeypatch)
     (tmp_path / "there").mkdir()
     folder = tmp_path / "runs" / "abcd0123abcd012c"
     folder.mkdir(parents=True)
-    log = wandb_logger.WandbSettings(**SETTINGS).make_logger(
-        folder, None, id=folder.name, name="gqa/seed=0", tags=["exam"]
-    )
-    log.close({}, 0)
+    labels = {"id": folder.name, "name": "gqa/seed=0", "tags": ["exam"]}
+    settings = wandb_logger.WandbSettings(**SETTINGS)
+    logger_group.open_wandb_logger(settings, folder, None, labels).close({}, 0)
     (file,) = (tmp_path / "there" / "wandb").glob("offline-run-*/*.wandb")
     run = read_run(file)
     assert (run.run_id, run.display_name, run.notes) == (folder.name, "mine gqa/seed=0", "why")
@@ -301,8 +299,8 @@ def test_a_resumed_run_logs_no_step_twice(tmp_path):
     folder = tmp_path / "runs" / "abcd0123abcd012d"
     folder.mkdir(parents=True)
     for steps, code in ((range(1, 5), 1), (range(3, 7), 0)):
-        log = wandb_logger.WandbSettings(**SETTINGS).make_logger(
-            folder, 10, id=folder.name, name="gqa/seed=0"
+        log = logger_group.open_wandb_logger(
+            wandb_logger.WandbSettings(**SETTINGS), folder, 10, {"id": folder.name, "name": "gqa/seed=0"}
         )
         for step in steps:
             log.log_metrics({"train/loss": 10.0 - step}, step=step)
