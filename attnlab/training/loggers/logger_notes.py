@@ -16,13 +16,14 @@ from typing import Any
 
 from attnlab.config import resolve_wandb_mode
 from attnlab.store.atomic_files import read_json_object, replace_atomically
+from attnlab.store.config_groups import LoggerGroup
 
 NOTE_FILE = "loggers.json"  # in a run's folder
 COMMAND_VARIABLE = "ATTNLAB_COMMAND"  # identifies one command in all its processes
 WANDB = "wandb"
 DEFAULT_PROJECT = "attnlab"  # W&B project if none is configured
 TOKENS_METRIC = "tokens"  # tokens seen in training, the x-axis
-WANDB_KEYS = ("mode", "project", "entity", "report", "workspace", "patience")  # of the group `logger`
+WANDB_KEYS = tuple(LoggerGroup.model_fields)
 # Imports of `wandb.init`: half a second of CPU time for each process that lacks them.
 WANDB_IMPORTS = ("wandb", "wandb.apis.public", "requests", "yaml")
 ON_DISK_MESSAGE = "the run's results are on disk"  # ends each line about a failed logger

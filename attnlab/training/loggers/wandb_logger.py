@@ -7,15 +7,14 @@ logged offline, and so are later runs of the same command.
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
 from attnlab.config import resolve_wandb_mode
+from attnlab.store.config_groups import LoggerGroup
 from attnlab.training.loggers import logger_notes
 
-WANDB_MODES = ("online", "offline", "shared", "disabled")
 _DEFAULT_VARIABLES = {
     "WANDB_PROJECT": logger_notes.DEFAULT_PROJECT,
     "WANDB_SILENT": "true", "WANDB_CONSOLE": "off",
@@ -26,51 +25,32 @@ _DEFAULT_VARIABLES = {
 
 
 @final
-@dataclass(frozen=True)
-class WandbSettings:
-    """W&B's keys of the group `logger`.
-
-    Attributes:
-        project: If null, WANDB_PROJECT, else attnlab.
-        entity: If null, WANDB_ENTITY.
-        patience: Seconds that `init` and `finish` may each take.
-    """
-
-    mode: str
-    project: str | None
-    entity: str | None
-    report: bool
-    workspace: bool
-    patience: float
-
-    def __post_init__(self) -> None:
-        mode = resolve_wandb_mode(self.mode)
-        expected = "logger.mode must be online, offline, shared or disabled"
-        if resolve_wandb_mode(self.mode, {}) not in WANDB_MODES:
-            raise ValueError(f"{expected}, got {self.mode}")
-        if mode not in WANDB_MODES:
-            raise ValueError(
-                f"{expected}, and WANDB_MODE={mode} replaces it: set WANDB_MODE to one of these, or unset it"
-            )
-        object.__setattr__(self, "mode", mode)
-        if self.workspace and mode not in ("online", "shared"):
-            raise ValueError(
-                f"logger.workspace=true needs a W&B server, but the mode is {mode}: set "
-                "logger.mode=online, or remove logger.workspace (logger.report=true works offline)"
-            )
-        if self.workspace and find_spec("wandb_workspaces") is None:
-            raise ValueError(
-                "logger.workspace=true needs the package wandb-workspaces: pip install 'attnlab[workspace]'"
-            )
+class WandbSettings(LoggerGroup):
+    """W&B's keys of the group `logger`: null is WANDB_PROJECT (by default attnlab) or WANDB_ENTITY."""
 
     @classmethod
     def from_group(cls, group: Mapping[str, Any]) -> "WandbSettings":
-        """Return W&B's part of the group `logger`."""
+        """Return W&B's part of the group `logger`, with the mode of the environment."""
         if missing := [name for name in logger_notes.WANDB_KEYS if name not in group]:
             raise ValueError(
                 f"logger has no {missing[0]}: use 'logger=[wandb,csv]' for W&B beside another logger"
             )
-        return cls(**{name: group[name] for name in logger_notes.WANDB_KEYS})
+        mode = resolve_wandb_mode(group["mode"])
+        if mode not in ("online", "offline", "shared", "disabled"):
+            raise ValueError(
+                f"logger.mode must be online, offline, shared or disabled, and WANDB_MODE={mode} replaces "
+                "it: set WANDB_MODE to one of these, or unset it"
+            )
+        if group["workspace"] and mode not in ("online", "shared"):
+            raise ValueError(
+                f"logger.workspace=true needs a W&B server, but the mode is {mode}: set "
+                "logger.mode=online, or remove logger.workspace (logger.report=true works offline)"
+            )
+        if group["workspace"] and find_spec("wandb_workspaces") is None:
+            raise ValueError(
+                "logger.workspace=true needs the package wandb-workspaces: pip install 'attnlab[workspace]'"
+            )
+        return cls(**{**group, "mode": mode})
 
     def open_run(self, folder: Path, root: Path, **run: Any) -> Any:
         """Open a W&B run with files below `folder`; offline if this command has gone offline.
