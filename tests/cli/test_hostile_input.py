@@ -53,7 +53,7 @@ def place(tmp_path, monkeypatch):
     [
         (["judge", "pipe.csv", "b.csv", *QUESTION], "pipe.csv: is a pipe, not a regular file"),
         (["judge", "a.csv", "pipe.jsonl", *QUESTION], "pipe.jsonl: is a pipe, not a regular file"),
-        (["judge", "pipe.parquet", "b.csv", *QUESTION], "(is a pipe, not a regular file)"),
+        (["judge", "pipe.parquet", "b.csv", *QUESTION], "pipe.parquet: is a pipe, not a regular file"),
         (["judge", "--noise", "pipe.csv", "--metric", "loss"], "pipe.csv: is a pipe, not a regular file"),
         (["judge", "a.csv", "b.csv", "--declare", "pipe.json"], "--declare pipe.json: is a pipe"),
         (["judge", "heads=mha", "pipe.yaml"], "pipe.yaml: cannot be read: is a pipe"),
