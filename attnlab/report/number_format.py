@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from attnlab.report.schema import HeadScore
-from attnlab.store.guards.preregistrations import Preregistration
+from attnlab.store.guards.preregistered_terms import Preregistration
 
 MINUS = "\N{MINUS SIGN}"
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"

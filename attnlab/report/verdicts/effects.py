@@ -120,7 +120,7 @@ def _build_effect(
     evidence = None if reasons else _collect_evidence(sweep, arm, metric, sweep.seeds[:count], rule)
     estimate = None if evidence is None else evidence.estimate
     interval = None if evidence is None else evidence.interval(CONFIDENCE_LEVEL)
-    equivalent, noninferior = _test_margin(evidence, margin, sweep.experiment.direction)
+    equivalent, noninferior = compute_margin_p_values(evidence, margin, sweep.experiment.direction)
     return Effect(
         **dict(compute_sensitivity([] if reasons else pairs)),
         arm=arm,
@@ -174,7 +174,7 @@ def _collect_evidence(
     return stats.PairedDifferences([pair.value - pair.against for pair in pairs], design)
 
 
-def _test_margin(
+def compute_margin_p_values(
     evidence: stats.Evidence | None, margin: float | None, direction: str
 ) -> tuple[float | None, float | None]:
     """Return p of equivalence and of non-inferiority; None without a margin."""
