@@ -18,8 +18,7 @@ from attnlab.external.noise_floor import ALPHA
 from attnlab.external.question import Declaration, Question
 from attnlab.external.result_files import TABLE_SUFFIXES, ExternalRun, count_equal_values, digest_runs
 from attnlab.report.schema import EffectVerdict, Report, SeedPair
-from attnlab.report.verdicts.effects import compute_margin_p_values, compute_sensitivity
-from attnlab.report.verdicts.failures import STATUS_LABELS
+from attnlab.report.verdicts.sensitivity import compute_margin_p_values, compute_sensitivity
 from attnlab.report.verdicts.verdict_rules import count_decimals, decide_claim_verdict, decide_effect_verdict
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
 from attnlab.store.fingerprint import compute_digest
@@ -39,6 +38,7 @@ CAVEATS = [
     "differs, that it sees future tokens, or that its learning rate was searched longer.",
     "The intervals assume independent runs: several evaluations of one run are one run.",
 ]
+FAILURE_LABELS = {"diverged": "diverged", "missing": "did not finish"}
 MAX_NAME_LENGTH = 36  # of the files in the name of a report
 Runs = Mapping[str, Sequence[ExternalRun]]  # by arm, those of A first
 Values = dict[str, Any]
@@ -287,7 +287,7 @@ def _has_seeds(side: Sequence[ExternalRun]) -> bool:
 def _build_failures(runs: Runs, rows: Sequence[Values]) -> Values:
     failed = [
         {key: row[key] for key in ("arm", "seed", "id", "status")}
-        | {"status_label": STATUS_LABELS[row["status"]], "message": None, "step": None, "tail": []}
+        | {"status_label": FAILURE_LABELS[row["status"]], "message": None, "step": None, "tail": []}
         for row in rows
         if row["status"] != "done"
     ]
