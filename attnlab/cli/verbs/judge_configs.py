@@ -4,10 +4,7 @@ import argparse
 import json
 import re
 import shlex
-import sys
-import time
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +36,6 @@ def main(options: argparse.Namespace) -> int:
     """Train both arms and print the verdict; return the exit status."""
     for flag in list_file_flags(options):
         raise InvalidConfig(f"{flag}: only for runs that were trained elsewhere, as in judge a.csv b.csv")
-    start_time = time.time()
     flags = extract_hydra_flags(options)
     experiment, rest = build_judge_experiment(options, list_config_dirs(flags))
     flag_words = [
@@ -49,13 +45,9 @@ def main(options: argparse.Namespace) -> int:
         for word in (f"--{flag}", value)
     ]
     typed_command = shlex.join(["python", "-m", "attnlab", "judge", *options.words, *flag_words, *flags])
-    with redirect_stdout(sys.stderr):
-        status = compare.run_inline_experiment(experiment, rest, flags, typed_command)
-    source = compare.find_newest_report(rest, experiment["name"], start_time)
-    if source is None or status >= 128:
+    status, source = compare.run_inline_experiment(experiment, rest, flags, typed_command)
+    if source is None:
         return status
-    file = compare.write_experiment_file(source.parent, experiment)
-    print(f"experiment file: {file}", file=sys.stderr)
     report = load_report(source)
     exit_status, summary = summarize_verdict(report, source)
     if options.json:
