@@ -3,6 +3,7 @@
 `goals.yaml` lists the goals of each experiment.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,15 +13,10 @@ from typing import Any
 
 import yaml
 
+from attnlab import stats
 from attnlab.inference_cost.count_format import format_byte_count
 from attnlab.report.number_format import NONE, TIMES, format_number, format_percent
 from attnlab.report.schema import Effect, Report
-from attnlab.report.tables.effective_speedup import (
-    FLOPS_KEY,
-    compute_speedup,
-    compute_throughput,
-    format_factor,
-)
 from attnlab.report.tables.wording import DELTA, format_effect, format_effect_verdict, format_exact_number
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
 
@@ -62,7 +58,6 @@ class GoalOption:
     cache: str  # KV cache per token, as a ratio to the baseline's, and the bytes of a fixed-size state
     flops: str  # training FLOPs per token, as a ratio to the baseline's
     throughput: str  # training throughput, as a ratio to the baseline's
-    speedup: str  # effective speed-up over the baseline
     # size and corpora, with the effects on further corpora, the verdict across sizes or budgets, and a
     # learning rate other than the baseline's
     tested: str
@@ -87,7 +82,6 @@ class GoalTable:
             "KV cache": [option.cache for option in self.options],
             "FLOPs per token": [option.flops for option in self.options],
             "throughput": [option.throughput for option in self.options],
-            "effective speed-up": [option.speedup for option in self.options],
             "tested": [option.tested for option in self.options],
             "verdict": [option.verdict for option in self.options],
         }
@@ -145,8 +139,6 @@ def _build_option(
     ladder_verdicts: LadderVerdicts,
 ) -> GoalOption:
     experiment = report.experiment
-    speedup = compute_speedup(report, effect)
-    throughput = compute_throughput(report, effect)
     margin = effect.margin
     return GoalOption(
         folder=folder,
@@ -158,9 +150,8 @@ def _build_option(
         margin=NONE if margin is None else format_exact_number(float(f"{margin:.2g}")),
         accuracy=NONE if goal in ("cache", "loss") else _format_accuracy(report, effect),
         cache=_format_cache(report, effect),
-        flops=_format_ratio(_get_ratio(report, FLOPS_KEY, effect.arm)),
-        throughput=format_factor(throughput) if throughput else NONE,
-        speedup=format_factor(speedup.effective) if speedup else NONE,
+        flops=_format_ratio(_get_ratio(report, "flops_per_token", effect.arm)),
+        throughput=_format_throughput(report, effect),
         tested=_format_tested(report, effect, corpus_reports, ladder_verdicts),
         verdict=_format_verdict(report, effect),
     )
@@ -184,6 +175,23 @@ def _get_ratio(report: Report, resource: str, arm: str) -> float | None:
 
 def _format_ratio(ratio: float | None) -> str:
     return NONE if ratio is None else f"{ratio:.3g}{TIMES}"
+
+
+def _format_throughput(report: Report, effect: Effect) -> str:
+    """Format the throughput as a ratio to the baseline's, `1.05× [1.03×, 1.08×]`; timed in alternation."""
+    timing = report.timing
+    times = [
+        timing.get_time(arm, "train_tokens_per_s") if timing else None for arm in (effect.arm, effect.against)
+    ]
+    blocks = [time.blocks for time in times if time and time.blocks]
+    if len(blocks) < len(times):
+        return NONE
+    ratio = stats.estimate_ratio_of_medians(*blocks, effect.level)
+    estimate, low, high = (
+        f"{format_number(value, max(2, 1 - math.floor(math.log10(value))))}{TIMES}"
+        for value in (ratio.estimate, ratio.low, ratio.high)
+    )
+    return f"{estimate} [{low}, {high}]"
 
 
 def _get_cache_ratio(report: Report, effect: Effect) -> float:

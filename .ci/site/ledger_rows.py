@@ -21,7 +21,6 @@ from attnlab.report.replications.ladder_analysis import summarize_decision_accur
 from attnlab.report.replications.ladder_page import describe_learning_rate_caveat
 from attnlab.report.schema import ClaimResult, ExperimentSummary, PreregisteredClaim, Report, RunRow, Verdict
 from attnlab.report.tables.claim_sources import Citation, build_citations, load_reworded_report
-from attnlab.report.tables.effective_speedup import THROUGHPUT_NOTE, compute_speedup, format_speedup
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import (
     find_claim_effect,
@@ -35,11 +34,6 @@ from attnlab.report.tables.wording import (
 )
 from attnlab.report.verdicts.evidence_bases import BASES
 
-SPEEDUP_NOTE = (
-    "Effective speed-up: training that the baseline needs for the loss of the arm, as a multiple of its own, "
-    "times the relative training throughput of the arm. "
-    f"{THROUGHPUT_NOTE.format(device='the named device')}"
-)
 OTHER_AXIS = "other"  # axis of arms that set no config group
 NULL_EXPERIMENT = "aa_null"  # the A/A experiment, in which no arms differ
 
@@ -64,7 +58,6 @@ class LedgerRow:
     exploratory: bool
     effect: str  # with its interval at CONFIDENCE_LEVEL
     training_equivalent: str  # in training compute; empty without a calibration
-    speedup: str  # effective speed-up over the baseline; empty without a calibration or times
     decision_interval: str  # the deciding interval, with its level
     seeds: str
     ladder_verdict: str  # whether it holds across sizes or budgets, if there is a ladder
@@ -108,11 +101,6 @@ class Ledger:
     def select_rows(self, *, identity: bool) -> list[LedgerRow]:
         """Select the rows of one of the two tables."""
         return [row for row in self.rows if row.identity is identity]
-
-    @property
-    def speedup_note(self) -> str:
-        """Explanation of the speed-ups; empty where no row has one."""
-        return SPEEDUP_NOTE if any(row.speedup for row in self.rows) else ""
 
 
 def load_ledger(folder: Path) -> Ledger:
@@ -172,7 +160,6 @@ def _build_row(
 ) -> LedgerRow:
     experiment = report.experiment
     claim_effect = find_claim_effect(claim, report.effects)
-    speedup = compute_speedup(report, claim_effect) if claim_effect else None
     effect = claim_effect or claim
     return LedgerRow(
         folder=name,
@@ -191,7 +178,6 @@ def _build_row(
         exploratory=claim.exploratory,
         effect=format_effect(effect),
         training_equivalent=format_training(effect.training_equivalent) if effect.training_equivalent else "",
-        speedup=format_speedup(speedup, report) if speedup else "",
         decision_interval=_format_decision_cell(claim),
         seeds=_format_seeds_cell(report, claim),
         ladder_verdict=_get_ladder_verdict(experiment, claim, ladder_verdicts),

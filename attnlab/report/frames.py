@@ -19,15 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnlab.errors import InvalidConfig, format_seeds, format_suggestions
-from attnlab.report.pages.explorer import render_explorer
-from attnlab.report.pages.html import render_curves_html
+from attnlab.report.pages.explorer import render_curves, render_explorer
 from attnlab.report.pages.report_files import find_report
 from attnlab.report.report_builder import build_run_row, summarize_experiment
-from attnlab.report.schema import ClaimResult, CurvesReport, Effect, RunRow, SeedRange, load_report
+from attnlab.report.schema import CurvesReport, RunRow, load_report
+from attnlab.report.section import list_tables
+from attnlab.report.sections import build_sections
 from attnlab.report.tables.curves import build_curves, build_position_losses
-from attnlab.report.tables.effective_speedup import Speedup, compute_speedup
 from attnlab.report.tables.map_archive import ARCHIVE_NAME, get_layers, list_archive_runs, read_archive
-from attnlab.report.tables.wording import describe_claim, find_claim_effect
 from attnlab.report.verdicts.results import Run, SweepContext, SweepResults, read_arrays
 from attnlab.store import remote, run_directories
 from attnlab.store.experiment_schema import Experiment
@@ -47,17 +46,8 @@ CATEGORICAL_COLUMNS = (
     "kind",
     "verdict",
 )
-CLAIM_COLUMNS = (
-    "says", "verdict", "arm", "against", "metric", "compare", "is", "threshold", "unit", "identity",
-    "exploratory", "reason",
-)  # fmt: skip
-DECISION_COLUMNS = ("estimate", "low", "high", "level", "n", "p", "p_holm")
-EFFECT_COLUMNS = (
-    "arm", "against", "metric", "unit", "primary", "n", "mean", "sd", "low", "high", "level", "p", "p_holm",
-    "p_equivalent", "margin", "verdict",
-)  # fmt: skip
+REPORT_TABLES = ("effects", "claims", "arms", "token_losses", "samples")  # that users look for in runs too
 WEIGHT_COLUMNS = ("head", "query", "key")  # of a weight within its layer
-SAMPLE_COLUMNS = ("arm", "seed", "run", "prompt", "sample", "rest", "reason")
 
 
 def load(path: str | Path, frames: str = "pandas") -> "ResultFrames":
@@ -122,6 +112,7 @@ class ResultFrames(ABC):
 
     def _describe_missing_name(self, name: str) -> str:
         known_names = [known for known in {*dir(type(self)), *vars(self)} if not known.startswith("_")]
+        known_names += getattr(self, "tables", {})
         return f"{self._kind} has no attribute {name!r}{format_suggestions(name, known_names)}"
 
     @cached_property
@@ -162,7 +153,7 @@ class ResultFrames(ABC):
     def show_curves(self) -> NotebookPage:
         """Show the learning curves in a notebook, of a report's primary metric or of the validation loss."""
         report = self._build_curve_report()
-        return NotebookPage(render_curves_html(report), f"Learning curves of {report.experiment.name}", 560)
+        return NotebookPage(render_curves(report), f"Learning curves of {report.experiment.name}", 560)
 
     def maps(self, arm: str, seed: int, step: int | None = None) -> Any:
         """A row per attention weight that the mask allows, of one run at a stored step: the last by default.
@@ -247,61 +238,18 @@ class ReportFrames(ResultFrames):
         )
 
     @cached_property
-    def effects(self) -> Any:
-        """A row per arm and metric: its difference to the baseline, with intervals and its verdict.
+    def tables(self) -> dict[str, Any]:
+        """The tables of the page by name, such as `effects`, `claims` and `arms`: a row each, typed columns."""
+        tables = list_tables(build_sections(self.document))
+        return {name: self._to_frame(_build_table(table.iterate_records())) for name, table in tables.items()}
 
-        `training` and the columns of the effective speed-up (per second on the timed device, and per FLOP)
-        are empty without a compute calibration; those of the speed-up also without times.
-        """
-        rows = (
-            {key: getattr(row, key) for key in EFFECT_COLUMNS}
-            | _get_training_column(row)
-            | _get_speedup_columns(compute_speedup(self.document, row))
-            for row in self.document.effects
-        )
-        return self._to_frame(_build_table(rows))
+    if not TYPE_CHECKING:
 
-    @cached_property
-    def claims(self) -> Any:
-        """A row per claim: its statement, verdict, estimate, and the interval that decided."""
-        return self._to_frame(
-            _build_table(
-                {key: plain[key] for key in CLAIM_COLUMNS}
-                | _get_training_column(row)
-                | {key: getattr(row.decision, key) for key in DECISION_COLUMNS}
-                | {"outcome": describe_claim(row, find_claim_effect(row, self.document.effects))}
-                for row in self.document.verdict.claims
-                for plain in [row.to_dict()]
-            )
-        )
-
-    @cached_property
-    def token_losses(self) -> Any:
-        """A row per arm and token category: targets, seeds, mean loss in nats and its range over seeds.
-
-        The columns of the difference to the baseline, seed by seed, follow.
-        """
-        rows: list[Row] = []
-        for category in self.document.text.token_categories if self.document.text else ():
-            columns = {"kind": category.label, "targets": category.targets}
-            rows += [
-                {"arm": arm.arm, **columns, "seeds": arm.seeds}
-                | _flatten_range("loss", arm.loss)
-                | _flatten_range("difference", arm.difference)
-                for arm in category.arms
-            ]
-        return self._to_frame(_build_table(rows))
-
-    @cached_property
-    def samples(self) -> Any:
-        """A row per arm: the text that one of its runs generates after `prompt`.
-
-        `rest` is the corpus's own continuation.
-        """
-        rows = self.document.text.samples if self.document.text else ()
-        return self._to_frame(
-            _build_table([{key: getattr(row, key) for key in SAMPLE_COLUMNS} for row in rows])
-        )
+        def __getattr__(self, name: str) -> Any:
+            """A table of the page by its name, as in `report.effects`."""
+            if not name.startswith("_") and name not in type(self).__dict__ and name in self.tables:
+                return self.tables[name]
+            return super().__getattr__(name)
 
     def _add_axes(self, row: Row) -> Row:
         return row | {"axes": self.document.axes.get(row["arm"], {})}
@@ -371,7 +319,7 @@ class StoreFrames(ResultFrames):
         )
 
     def _describe_missing_name(self, name: str) -> str:
-        if not name.startswith("_") and name in (*vars(ReportFrames), "document"):
+        if not name.startswith("_") and name in (*vars(ReportFrames), "document", *REPORT_TABLES):
             return (
                 f"{self._kind} has no {name}: load the folder of a report, as in "
                 f"attnlab.load('reports/NAME').{name}"
@@ -508,26 +456,6 @@ def _describe_missing(path: Path, arm: str, seed: int | None, pairs: Iterable[tu
         return f"{path} has no maps of {arm}{seed_text}: use one of its finished seeds: {format_seeds(seeds)}"
     arms = format_suggestions(arm, [name for name, _ in pairs])
     return f"{path} has no maps of {arm}{seed_text}{arms}: train its runs first, or name another arm"
-
-
-def _get_training_column(row: Effect | ClaimResult) -> Row:
-    return {"training": row.training_equivalent.compute_change if row.training_equivalent else None}
-
-
-def _get_speedup_columns(speedup: Speedup | None) -> Row:
-    factors = {
-        "speedup": speedup.effective if speedup else None,
-        "speedup_per_flop": speedup.per_flop if speedup else None,
-    }
-    return {
-        f"{name}{suffix}": getattr(factor, field, None)
-        for name, factor in factors.items()
-        for suffix, field in (("", "estimate"), ("_low", "low"), ("_high", "high"))
-    }
-
-
-def _flatten_range(prefix: str, value_range: SeedRange | None) -> Row:
-    return {f"{prefix}_{end}": getattr(value_range, end, None) for end in ("mean", "low", "high")}
 
 
 def _iterate_heads(arm: str, seed: int, name: str, values: Iterable[Iterable[float | None]]) -> Iterator[Row]:

@@ -115,7 +115,7 @@ class FloorMultiplier(Interval):
     """A compute multiplier under one assumed floor of the loss."""
 
     floor: float
-    value: float | None
+    value: float
 
 
 class Multiplier(FrozenModel):
@@ -193,13 +193,16 @@ class LadderReport(FrozenModel):
         """
         if not self.comparisons:
             return str(Verdict.NO_RESULT)
-        claim = next(iter(self.claims), None)
-        arms = (claim.arm, claim.against) if claim else None
-        row = next((row for row in self.comparisons if (row.arm, row.against) == arms), self.comparisons[0])
-        verdicts = self.format_claim_verdicts(claim) if claim else ""
+        row = self.comparisons[self.main_index]
+        verdicts = self.format_claim_verdicts(self.claims[0]) if self.claims else ""
         scope = ", ".join(filter(None, (verdicts, self.scope)))
-        meanings = BUDGET_MEANINGS if self.ladder.budgets else SCALING_MEANINGS
-        return f"{row.arm} vs {row.against}: {scope}; {meanings[row.verdict]}"
+        return f"{row.arm} vs {row.against}: {scope}; {self.get_meaning(row)}"
+
+    @property
+    def main_index(self) -> int:
+        """The index of the comparison that the first claim is about, else of the first one."""
+        arms = [(claim.arm, claim.against) for claim in self.claims[:1]]
+        return next((i for i, row in enumerate(self.comparisons) if (row.arm, row.against) in arms), 0)
 
     @property
     def step_name(self) -> str:
@@ -220,6 +223,10 @@ class LadderReport(FrozenModel):
         first, last = (getattr(size, resource) for size in (self.sizes[0], self.sizes[-1]))
         extent = f"{_format_count(first)} to {_format_count(last)} {resource}" if first and last else ""
         return ", ".join(filter(None, (extent, f"on {self.corpus}" if self.corpus else "")))
+
+    def get_meaning(self, comparison: Comparison) -> str:
+        """The verdict on a comparison in words."""
+        return (BUDGET_MEANINGS if self.ladder.budgets else SCALING_MEANINGS)[comparison.verdict]
 
     def format_claim_verdicts(self, claim: LadderClaim) -> str:
         """Format the verdicts of a claim: `supported at all 4 sizes`, or with the sizes of each verdict."""

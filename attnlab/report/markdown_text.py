@@ -5,13 +5,13 @@ Text of reports comes from files: names of arms, questions, sources, messages, v
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from markupsafe import Markup
 
 from attnlab.errors import escape_unprintable
 
-_ENTITY = r"&(?=#?\w+;)"
+_MARKUP = re.compile(r"[\\`*_\[\]<>|#]|&(?=#?\w+;)")
 _BLOCK_START = re.compile(r"^\s*(\d*)(?=[-+](?:\s|$)|---|===|~~~|(?<=\d)[.)](?:\s|$))")  # list, rule, code
 
 
@@ -19,7 +19,6 @@ class Markdown(Markup):
     """Markdown; `format`, `join` and `+` escape all text that is no Markdown itself, as `Markup` does."""
 
     __slots__ = ()
-    markup: ClassVar = re.compile(rf"[\\`*_\[\]<>|#]|{_ENTITY}")
 
     @classmethod
     def escape(cls, s: Any, /) -> Self:
@@ -27,33 +26,21 @@ class Markdown(Markup):
         if isinstance(s, Markdown):
             return cls(s)
         text = escape_unprintable(" ".join(str(s).splitlines()), allowed="\t")
-        return cls(cls.markup.sub(r"\\\g<0>", text))
+        return cls(_MARKUP.sub(r"\\\g<0>", text))
 
 
-class ReadableMarkdown(Markdown):
-    """Markdown that stays readable as text: the brackets of intervals and the underscores of names stay.
-
-    Escaped are HTML, entities, code, links and the ends of cells.
-    """
-
-    __slots__ = ()
-    markup: ClassVar = re.compile(rf"[\\`|]|<(?=[A-Za-z/!?])|{_ENTITY}|(?<=\])(?=\()")
-
-
-def join_lines(lines: Iterable[str], kind: type[Markdown] = Markdown) -> Markdown:
+def join_lines(lines: Iterable[str]) -> Markdown:
     """Return lines as a page; text at the start of a line begins no list, rule or block of code."""
-    return kind("\n").join(
-        line if isinstance(line, Markdown) else kind(_BLOCK_START.sub(r"\1\\", kind.escape(line)))
+    return Markdown("\n").join(
+        line if isinstance(line, Markdown) else Markdown(_BLOCK_START.sub(r"\1\\", Markdown.escape(line)))
         for line in lines
     )
 
 
-def format_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], kind: type[Markdown] = Markdown
-) -> list[str]:
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Return a Markdown table as lines, with an empty line after it."""
-    cells = (header, [kind("---")] * len(header), *rows)
-    return [*(kind("| {} |").format(kind(" | ").join(row)) for row in cells), kind()]
+    cells = (header, [Markdown("---")] * len(header), *rows)
+    return [*(Markdown("| {} |").format(Markdown(" | ").join(row)) for row in cells), Markdown()]
 
 
 def format_code(text: str) -> Markdown:

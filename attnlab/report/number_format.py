@@ -3,8 +3,6 @@
 import re
 from typing import Any
 
-from markupsafe import Markup, escape
-
 from attnlab.report.schema import HeadScore
 from attnlab.store.guards.preregistered_terms import Preregistration
 
@@ -54,24 +52,6 @@ def format_pvalue(value: float | None) -> str:
     return NONE if value is None else "< 0.0001" if value < 0.0001 else f"{value:.2g}"
 
 
-def render_number(value: Any, digits: int | None = None, *, sign: bool = False, unit: str = "") -> Markup:
-    """Render a number for the page, with its full value in the markup."""
-    if value is None or isinstance(value, bool) or not isinstance(value, int | float):
-        return escape(format_number(value))
-    return Markup('<data value="{}">{}</data>').format(
-        repr(value), format_number(value, digits, sign=sign, unit=unit)
-    )
-
-
-def render_pvalue(value: float | None) -> Markup:
-    """Render a p-value for the page."""
-    return (
-        escape(NONE)
-        if value is None
-        else Markup('<data value="{}">{}</data>').format(repr(value), format_pvalue(value))
-    )
-
-
 def format_bounds(
     low: float | None, high: float | None, digits: int | None = None, *, sign: bool = True
 ) -> str:
@@ -81,19 +61,6 @@ def format_bounds(
         if low is None or high is None
         else f"[{format_bound(low, digits, sign=sign)}, {format_bound(high, digits, sign=sign)}]"
     )
-
-
-def render_bounds(
-    low: float | None, high: float | None, digits: int | None = None, *, sign: bool = True
-) -> Markup:
-    """Render an interval for the page."""
-    if low is None or high is None:
-        return escape(NONE)
-    ends = [
-        Markup('<data value="{}">{}</data>').format(repr(end), format_bound(end, digits, sign=sign))
-        for end in (low, high)
-    ]
-    return Markup("[{},{}{}]").format(ends[0], NO_BREAK_SPACE, ends[1])
 
 
 def keep_intervals_whole(text: str) -> str:
@@ -111,11 +78,6 @@ def append_unit(label: str, unit: str) -> str:
 def get_chance_by_arm(score: HeadScore) -> dict[str, float | None]:
     """Return the score of uniform attention by arm."""
     return {count.arm: count.chance for count in score.counts}
-
-
-def get_layer_letter(index: int) -> str:
-    """Return the letter of a layer kind: A to H, then again from A."""
-    return "ABCDEFGH"[index % 8]
 
 
 def format_percent(share: float) -> str:

@@ -422,7 +422,6 @@ class ExperimentSummary(FrozenModel):
 
     name: str
     question: str | None
-    answer: str = ""
     size: str | None
     arms: list[str]
     baseline: str

@@ -12,7 +12,7 @@ from attnlab.report.number_format import NONE, append_unit, format_bounds, forma
 
 Spec = dict[str, Any]  # a Vega-Lite chart
 CellKind = Literal["text", "prose", "number", "arm", "verdict", "code"]
-TextStyle = Literal["plain", "lead", "note", "answer", "banner", "strong", "sample"]
+TextStyle = Literal["plain", "lead", "note", "answer", "banner", "strong"]
 SIGNS = {  # of verdicts, for readers who cannot tell colors
     "SUPPORTED": "✓",
     "REFUTED": "✗",
@@ -35,6 +35,7 @@ class Cell:
         kind: an arm has its symbol, a verdict its color; prose may be broken into lines.
         href: the address that the text leads to.
         mark: a sign beside the text, with its meaning in words.
+        parts: the text with several links, for readers.
     """
 
     text: str
@@ -45,6 +46,7 @@ class Cell:
     kind: CellKind = "text"
     href: str = ""
     mark: tuple[str, str] | None = None
+    parts: Sequence["str | Link"] = ()
 
     @property
     def content(self) -> str:
@@ -52,13 +54,20 @@ class Cell:
         return " ".join(filter(None, (self.text, self.note, self.mark[0] if self.mark else "")))
 
 
-def number(value: Any, digits: int | None = None, *, sign: bool = False, unit: str = "", note: str = "") -> Cell:
+def number(
+    value: Any, digits: int | None = None, *, sign: bool = False, unit: str = "", note: str = ""
+) -> Cell:
     """A number with `digits` decimals, or four significant digits; a dash where it is None."""
     return Cell(format_number(value, digits, sign=sign, unit=unit), value, note=note, kind="number")
 
 
 def interval(
-    value: float | None, low: float | None, high: float | None, digits: int | None = None, *, sign: bool = False
+    value: float | None,
+    low: float | None,
+    high: float | None,
+    digits: int | None = None,
+    *,
+    sign: bool = False,
 ) -> Cell:
     """A number with an interval in small print; a bound that is None hides the interval."""
     note = "" if low is None or high is None else format_bounds(low, high, digits, sign=sign)
@@ -85,9 +94,14 @@ def arm(name: str, note: str = "") -> Cell:
     return Cell(name, name, note=note, kind="arm")
 
 
-def code(text: str) -> Cell:
+def code(text: str, note: str = "") -> Cell:
     """Text in the type of code."""
-    return Cell(text, kind="code")
+    return Cell(text, note=note, kind="code")
+
+
+def links(*parts: "str | Link") -> Cell:
+    """Prose with links."""
+    return Cell(Text(*parts).plain, kind="prose", parts=parts)
 
 
 @dataclass(frozen=True)
@@ -124,6 +138,11 @@ class Row:
     cells: Sequence[Cell | str]
     details: Sequence["Block"] = ()
 
+    @property
+    def typed(self) -> list[Cell]:
+        """The cells, with text as cells too."""
+        return [Cell(cell) if isinstance(cell, str) else cell for cell in self.cells]
+
 
 @dataclass(frozen=True)
 class Table:
@@ -145,9 +164,8 @@ class Table:
 
     @property
     def full_rows(self) -> list[Row]:
-        """The rows with all their cells typed."""
-        rows = (row if isinstance(row, Row) else Row(row) for row in self.rows)
-        return [Row([_to_cell(cell) for cell in row.cells], row.details) for row in rows]
+        """The rows with their details."""
+        return [row if isinstance(row, Row) else Row(row) for row in self.rows]
 
     @property
     def shown(self) -> list[int]:
@@ -156,20 +174,20 @@ class Table:
 
     def iterate_records(self) -> Iterator[dict[str, Any]]:
         """Yield each row for programs: a value by column, and the ends of intervals beside it."""
-        rows = [[_to_cell(cell) for cell in row.cells] for row in self.full_rows]
-        has_ends = [any(row[i].low is not None or row[i].high is not None for row in rows) for i in range(len(self.columns))]
+        rows = [row.typed for row in self.full_rows]
+        has_ends = [
+            any(row[i].low is not None or row[i].high is not None for row in rows)
+            for i in range(len(self.columns))
+        ]
         for row in rows:
             record: dict[str, Any] = {}
             for column, cell, with_ends in zip(self.columns, row, has_ends, strict=True):
-                record[column.key] = cell.value if cell.kind == "number" or cell.value is not None else cell.text
+                has_text = cell.text not in ("", NONE) and cell.kind != "number"
+                record[column.key] = cell.text if cell.value is None and has_text else cell.value
                 if with_ends or column.ends:
                     low, high = column.ends or (f"{column.key}_low", f"{column.key}_high")
                     record |= {low: cell.low, high: cell.high}
             yield record
-
-
-def _to_cell(cell: Cell | str) -> Cell:
-    return Cell(cell) if isinstance(cell, str) else cell
 
 
 @dataclass(frozen=True)
@@ -253,10 +271,11 @@ class Chart:
 
 @dataclass(frozen=True)
 class ChartRow:
-    """Small charts beside each other."""
+    """Small charts beside each other, and how to read them."""
 
     label: str
     charts: Sequence[Chart]
+    caption: str = ""
 
 
 @dataclass(frozen=True)
@@ -296,12 +315,13 @@ Block = Text | Items | Terms | Code | Table | Chart | ChartRow | Key | Fold | He
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page under a heading; `title` is its name in the navigation too."""
+    """A part of a page under a heading, whose name in the navigation is `title`; a long one is in HTML alone."""
 
     id: str
     title: str
     blocks: Sequence[Block]
     heading: str = ""
+    is_long: bool = False
 
 
 @dataclass(frozen=True)
@@ -352,10 +372,7 @@ def list_tables(sections: Iterable[Section]) -> dict[str, Table]:
 def list_charts(sections: Iterable[Section]) -> list[Chart]:
     """Return the charts of sections."""
     return [
-        block
-        for section in sections
-        for block in iterate_blocks(section.blocks)
-        if isinstance(block, Chart)
+        block for section in sections for block in iterate_blocks(section.blocks) if isinstance(block, Chart)
     ]
 
 

@@ -40,7 +40,6 @@ from attnlab.stats.online_discoveries import (
 )
 from attnlab.stats.paired_tests import (
     PairedEstimate,
-    compute_product_interval,
     estimate_compute_equivalent,
     estimate_paired_difference,
 )
@@ -101,7 +100,6 @@ __all__ = [
     "compare_steps",
     "compute_leave_one_out_range",
     "compute_online_level",
-    "compute_product_interval",
     "compute_region_p_value",
     "compute_sign_evalue",
     "compute_t_evalue",

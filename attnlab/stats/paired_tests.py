@@ -91,26 +91,6 @@ def compute_ratio_interval(
     return low, None if high is None else -high
 
 
-def compute_product_interval(
-    a: float,
-    a_interval: tuple[float | None, float | None],
-    b: float,
-    b_interval: tuple[float | None, float | None],
-) -> tuple[float | None, float | None]:
-    """Interval of a b from those of two independent estimates above 0; None: no bound.
-
-    MOVER on logarithms: each end lies as far from the estimate as the root of the sum of both squared
-    distances (Zou and Donner, Stat. Med. 27:1693, 2008).
-    """
-
-    def compute_end(side: int, a_end: float | None, b_end: float | None) -> float | None:
-        if a_end is None or b_end is None:
-            return None
-        return a * b * math.exp(side * math.hypot(math.log(a_end / a), math.log(b_end / b)))
-
-    return compute_end(-1, a_interval[0], b_interval[0]), compute_end(1, a_interval[1], b_interval[1])
-
-
 def _find_lower_bound(a: float, end: float, b: float, b_interval: Sequence[float]) -> float | None:
     """The r at which a - r b leaves 0 by as much as both may be off; it has the sign of `end`."""
     b_distance = b_interval[1] - b if end > 0 else b - b_interval[0]

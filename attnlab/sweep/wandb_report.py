@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.config import resolve_wandb_mode
+from attnlab.report.answer import answer_question
 from attnlab.report.schema import Report, load_report
+from attnlab.report.section import list_tables
+from attnlab.report.sections import build_sections
+from attnlab.report.tables.headline import build_headline
 from attnlab.store.atomic_files import read_json, write_json
 from attnlab.store.fingerprint import compute_digest
 from attnlab.sweep import wandb_view
@@ -109,19 +113,18 @@ def _log_report_run(folder: Path, root: Path, settings: Mapping[str, Any]) -> No
 def _log_report_content(run: Any, settings: Any, folder: Path, report: Report) -> None:
     import wandb
 
-    from attnlab.sweep.wandb_tables import (  # late: it imports scipy
-        build_comparison_rows,
-        build_interim_rows,
-        build_summary,
+    tables = list_tables(build_sections(report))  # the tables of the page, by name
+    records = {name: [*table.iterate_records()] for name, table in tables.items() if not table.is_long}
+    run.log(
+        {
+            name: wandb.Table(
+                columns=[*rows[0]], data=[[_to_plain(value) for value in row.values()] for row in rows]
+            )
+            for name, rows in records.items()
+            if rows
+        }
     )
-
-    columns, rows = build_comparison_rows(report)
-    tables = {"comparison": wandb.Table(columns=[*columns], data=rows)}
-    columns, rows = build_interim_rows(report)
-    if rows:
-        tables["looks"] = wandb.Table(columns=[*columns], data=rows)
-    run.log(tables)
-    run.summary.update(build_summary(report))
+    run.summary.update(build_summary(report, records))
     if settings.report:
         artifact = wandb.Artifact(re.sub(r"[^\w.-]", "-", f"report-{folder.name}"), type="report")
         for file in FILES:
@@ -129,6 +132,28 @@ def _log_report_content(run: Any, settings: Any, folder: Path, report: Report) -
         if (folder / "figures").is_dir():
             artifact.add_dir(str(folder / "figures"), name="figures")
         run.log_artifact(artifact)
+
+
+def build_summary(report: Report, records: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Collect the answer, the verdict and the numbers of claims and effects for a W&B summary."""
+    verdict = report.verdict
+    summary: dict[str, Any] = {
+        "answer": answer_question(report),
+        "verdict": build_headline(report),
+        "finished": verdict.finished,
+        "planned": verdict.planned,
+        "exploratory": verdict.exploratory,
+    }
+    for number, row in enumerate(records.get("claims", ()), 1):
+        summary |= {f"claim/{number}/{key}": value for key, value in row.items()}
+    for row in records.get("effects", ()):
+        summary |= {f"effect/{row['arm']}/{row['metric']}/{key}": value for key, value in row.items()}
+    return {key: _to_plain(value) for key, value in summary.items() if value is not None}
+
+
+def _to_plain(value: Any) -> Any:
+    """A value as W&B stores it: an enum would be a Python object there."""
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from attnlab.report.charts import chart_renderer
 from attnlab.report.pages.report_files import write_report
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
-from attnlab.report.tables import filled_answer
-from attnlab.report.tables.claim_sources import load_current_experiment
 
 RUN_RENDERER = chart_renderer._run_renderer
 EVIL = "</script><img src=x onerror=alert(1)>"
@@ -55,7 +53,6 @@ class SyntheticReports(Mapping[str, tuple[Report, Path]]):
             with pytest.MonkeyPatch.context() as patch:
                 # the first test that needs a report may have replaced these
                 patch.setattr(chart_renderer, "_run_renderer", RUN_RENDERER)
-                patch.setattr(filled_answer, "load_current_experiment", load_current_experiment)
                 report = build_report(
                     context, runs, build_timing(world) if name == "good" else None, build_provenance()
                 )

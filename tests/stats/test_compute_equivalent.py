@@ -72,39 +72,3 @@ def test_ratio_interval_has_nominal_coverage(n, true):
         low, high = compute_ratio_interval(a, a_ends, b, b_ends)
         inside += (low is None or low <= true) and (high is None or true <= high)
     assert 0.94 < inside / rounds < 0.985
-
-
-def test_product_interval_adds_squared_distances_of_logarithms():
-    low, high = stats.compute_product_interval(
-        2.0, (2 / math.e**3, 2 * math.e**6), 0.5, (0.5 / math.e**4, 0.5 * math.e**8)
-    )
-    assert (low, high) == pytest.approx((math.exp(-5), math.exp(10)))  # hypot(3, 4), hypot(6, 8)
-    assert stats.compute_product_interval(2.0, (1.0, 4.0), 0.5, (0.5, 0.5)) == pytest.approx((0.5, 2.0))
-
-
-def test_unbounded_end_of_a_factor_leaves_the_product_unbounded():
-    assert stats.compute_product_interval(2.0, (None, 4.0), 0.5, (0.4, 0.5)) == (None, pytest.approx(2.0))
-    assert stats.compute_product_interval(2.0, (1.0, None), 0.5, (0.5, None)) == (pytest.approx(0.5), None)
-
-
-@pytest.mark.parametrize("spread", [0.02, 0.2])
-def test_product_interval_has_nominal_coverage(spread):
-    """A multiplier from 8 seeds and a slope from three, and a ratio of times with little or much noise."""
-    rng, rounds, slope, effect, ratio = np.random.default_rng(8), 1500, 0.25, 0.1, 0.9
-    truth = 2 ** (-effect / slope) * ratio
-    inside = 0
-    for _ in range(rounds):
-        differences, slopes = rng.normal(effect, 0.03, 8), rng.normal(slope, 0.01, 3)
-        log_ratios = rng.normal(math.log(ratio), spread, 12)  # one per timing block
-        estimates = [stats.estimate_paired_difference(values) for values in (differences, slopes, log_ratios)]
-        multiplier = stats.estimate_compute_equivalent(
-            estimates[0].mean, estimates[0].interval, estimates[1].mean, estimates[1].interval
-        )
-        low, high = stats.compute_product_interval(
-            1 + multiplier.compute_change,
-            (1 + multiplier.high, 1 + multiplier.low),
-            math.exp(estimates[2].mean),
-            (math.exp(estimates[2].low), math.exp(estimates[2].high)),
-        )
-        inside += low <= truth <= high
-    assert 0.935 < inside / rounds < 0.98

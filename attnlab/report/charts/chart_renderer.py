@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.report.charts import svg
-from attnlab.report.charts.comparison_figures import Figure
+from attnlab.report.section import Chart
 
 TIMEOUT = 300.0  # seconds for all pictures of a report
+PICTURE_WIDTH = 720  # pixels of a PNG
 
 
 @dataclass(frozen=True)
@@ -41,35 +42,37 @@ class Sheet:
 
 @dataclass(frozen=True)
 class RenderedCharts:
-    """Figure name -> its SVG; name -> its PNG; name -> the error, for a figure in neither."""
+    """Name of a spec -> its SVG; name of a chart or sheet -> its PNG; the reason of each missing picture."""
 
     svgs: dict[str, str] = field(default_factory=dict)
     pngs: dict[str, bytes] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
 
     @property
     def error_messages(self) -> list[str]:
         """For each reason, how many pictures are missing."""
-        reasons = list(self.errors.values())
         total = len(self.svgs) + len(self.pngs) + len(self.errors)
         return [
-            f"{reasons.count(reason)} of {total} figures could not be rendered ({reason}): the tables have "
-            "the same numbers; run `python -m attnlab report` on this folder to render them again."
-            for reason in dict.fromkeys(reasons)
+            f"{self.errors.count(reason)} of {total} figures could not be rendered ({reason}): the tables "
+            "have the same numbers; run `python -m attnlab report` on this folder to render them again."
+            for reason in dict.fromkeys(self.errors)
         ]
 
 
-def render_charts(
-    svg_figures: Sequence[Figure],
-    png_figures: Sequence[Figure] = (),
-    sheets: Mapping[str, Sheet] | None = None,
-) -> RenderedCharts:
-    """Render figures as inline SVG (`svg_figures`), figures as PNG, and sheets as PNG.
+def render_charts(charts: Sequence[Chart], sheets: Mapping[str, Sheet] | None = None) -> RenderedCharts:
+    """Render charts as inline SVG, those with a picture as PNG too, and sheets as PNG.
 
-    Raises nothing: a figure that cannot be rendered is in `errors`.
+    Raises nothing: a picture that cannot be rendered has its reason in `errors`.
     """
-    tasks: list[dict[str, Any]] = [{"name": f.name, "label": f.label, "spec": f.spec} for f in svg_figures]
-    tasks += [{"name": f.name, "label": None, "spec": f.spec} for f in png_figures]
+    tasks: list[dict[str, Any]] = [
+        {"name": name, "label": chart.label, "spec": spec}
+        for chart in charts
+        for name, spec in chart.list_specs().items()
+    ]
+    for chart in charts:
+        if chart.has_picture:
+            spec = chart.draw() if chart.is_fixed else chart.draw(width=PICTURE_WIDTH)
+            tasks.append({"name": chart.name, "label": None, "spec": spec})
     tasks += [{"name": name, "label": None, "sheet": asdict(sheet)} for name, sheet in (sheets or {}).items()]
     results, reason = _run_renderer(tasks) if tasks else ([], "")
     rendered = RenderedCharts()
@@ -80,7 +83,7 @@ def render_charts(
         elif kind == "png":
             rendered.pngs[task["name"]] = base64.b64decode(content)
         else:
-            rendered.errors[task["name"]] = content
+            rendered.errors.append(content)
     return rendered
 
 

@@ -5,8 +5,8 @@ One small picture per claim.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
-from attnlab.report.charts.comparison_figures import Figure
 from attnlab.report.charts.svg import BAND, INK, MUTED, PAPER
 from attnlab.report.charts.vega_layers import (
     VERDICT_STYLES,
@@ -18,7 +18,8 @@ from attnlab.report.charts.vega_layers import (
     build_style_channels,
     compute_domain,
 )
-from attnlab.report.schema import ClaimResult, InterimAnalysis, Report, Verdict
+from attnlab.report.schema import ClaimResult, InterimAnalysis, Verdict
+from attnlab.report.section import Chart
 from attnlab.report.tables import interim_analyses
 from attnlab.report.tables.interim_analyses import InterimAnalysisRow
 from attnlab.report.tables.wording import describe_claim
@@ -29,27 +30,18 @@ AXIS_WIDTH = 60  # pixels of a letter of a verdict, and of the axis on the left
 MAX_OVERSHOOT = 0.7  # visible part of wider intervals, as a fraction of the height of the last analysis
 
 
-def build_interim_figures(report: Report, width: int, suffix: str = "") -> dict[str, list[Figure]]:
-    """Place in the page (`looks`, the claim's number, `suffix`) -> its figure, if it has interim results."""
-    return {
-        f"looks{number}{suffix}": [_build_figure(claim, f"looks{number}{suffix}", width)]
-        for number, claim in enumerate(report.verdict.claims, 1)
-        if interim_analyses.has_interim_results(claim)
-        and any(
-            analysis.estimate is not None
-            for analysis in (claim.interim_analyses.completed if claim.interim_analyses else ())
-        )
-    }
-
-
-def _build_figure(claim: ClaimResult, name: str, width: int) -> Figure:
+def build_interim_chart(claim: ClaimResult, number: int) -> Chart | None:
+    """The chart of the claim with this number; None where no interim analysis has an estimate."""
+    completed = claim.interim_analyses.completed if claim.interim_analyses else ()
+    if not interim_analyses.has_interim_results(claim) or all(row.estimate is None for row in completed):
+        return None
     rows = interim_analyses.build_analysis_rows(claim)
     steps = "; ".join(interim_analyses.describe_analysis(claim, row) for row in rows)
     label = f"Interim analyses of the claim {claim.says}. {describe_claim(claim)} {steps}."
-    return Figure(name, _build_spec(claim, rows, width), label)
+    return Chart(f"looks{number}", label, partial(_draw_analyses, claim, rows))
 
 
-def _build_spec(claim: ClaimResult, rows: Sequence[InterimAnalysisRow], width: int) -> Spec:
+def _draw_analyses(claim: ClaimResult, rows: Sequence[InterimAnalysisRow], *, width: int) -> Spec:
     start, end_of_region = claim.region or (-math.inf, math.inf)
     ends = [end for end in (start, end_of_region) if math.isfinite(end)]
     completed = [(row, row.analysis) for row in rows if row.analysis and row.analysis.estimate is not None]

@@ -1,90 +1,164 @@
-"""Figures along an axis: named specs for curves, positions, lengths and head scores."""
+"""Charts along an axis: learning curves, loss by position or condition, head scores by layer."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from attnlab.report.charts import series_charts
-from attnlab.report.charts.comparison_figures import Figure, build_styles, list_seed_values
+from attnlab.report.charts.comparison_figures import build_styles, describe_rows, list_seed_values
+from attnlab.report.charts.svg import INK
+from attnlab.report.charts.vega_layers import (
+    Spec,
+    Styles,
+    build_chart,
+    build_layer,
+    build_margin_band,
+    build_quantitative_channel,
+    build_reference_line,
+    build_seed_layer,
+    build_style_channels,
+    compute_domain,
+)
 from attnlab.report.number_format import MINUS, append_unit, format_number, get_chance_by_arm
 from attnlab.report.schema import CurveLine, CurvesReport, HeadsReport, MeanCurve, Report
+from attnlab.report.section import Chart
 
+SIZE = (376, 280)
+POSITIONS_CAPTION = (
+    "Mean loss over seeds at each position of the context, at the end of training. A falling line shows that "
+    "the arm uses more context; a flat line shows that it does not."
+)
 MAX_STRIP_POINTS = 400  # in one strip plot, before it becomes a summary
 
 
-def build_curve_figures(report: CurvesReport) -> list[Figure]:
-    """The curves as measured, and the paired differences beside them."""
-    figures: list[Figure] = []
-    table = report.curves
-    if not table:
-        return figures
-    base = report.experiment.baseline
-    margin = report.experiment.margin
-    primary = table.name == report.experiment.metric
-    for lines, mean_lines, title, zero in (
-        (table.lines, table.means, table.name, False),
-        (table.differences, table.mean_differences, f"{table.name}: arm {MINUS} {base}", True),
-    ):
-        if lines:
-            ends = [
-                {**p, "description": f"{p['arm']}: ends at {format_number(p['value'], 4)}"}
-                for p in _build_curve_points(mean_lines)
-            ]
-            spec = series_charts.build_curve_chart(
-                _build_curve_points(lines),
-                ends,
-                build_styles(report),
-                y_title=title,
-                has_zero_line=zero,
-                margin=margin if zero and primary else None,
-            )
-            line_ends = "; ".join(p["description"] for p in series_charts.select_last_rows(ends))
-            figures.append(
-                Figure(f"curve{len(figures)}", spec, f"{title} over training tokens, every seed. {line_ends}")
-            )
-    return figures
+def select_last_rows(rows: Sequence[Spec]) -> list[Spec]:
+    """The last row of each arm: the end of its line."""
+    return list({row["arm"]: row for row in rows}.values())
 
 
-def build_position_figures(report: CurvesReport) -> list[Figure]:
-    """Loss by position in the context."""
-    table = report.positions
-    if not table:
-        return []
-    points = [
+def build_curve_charts(report: CurvesReport) -> list[Chart]:
+    """The curves as measured, the paired differences beside them, and the loss by position in the context."""
+    charts = list[Chart]()
+    styles = build_styles(report)
+    if table := report.curves:
+        base, experiment = table.baseline, report.experiment
+        margin = experiment.margin if table.name == experiment.metric else None
+        every = f"every {format_number(table.every)}th point is drawn, and curves.parquet has all"
+        thinned = f"; {every}" if table.every > 1 else ""
+        for lines, mean_lines, title, caption, is_difference in (
+            (
+                table.lines,
+                table.means,
+                table.name,
+                f"Thin: single seeds. Thick: their mean. The curves are not smoothed{thinned}.",
+                False,
+            ),
+            (
+                table.differences,
+                table.mean_differences,
+                f"{table.name}: arm {MINUS} {base}",
+                f"The difference to {base} with the same seed.",
+                True,
+            ),
+        ):
+            if not lines:
+                continue
+            means = _build_curve_points(mean_lines)
+            draw = partial(
+                _draw_curves, _build_curve_points(lines), means, styles, y_title=title,
+                has_zero_line=is_difference, margin=margin if is_difference else None,
+            )  # fmt: skip
+            label = f"{title} over training tokens, every seed. {describe_rows(select_last_rows(means))}"
+            charts.append(Chart(f"curve{len(charts)}", label, draw, caption, is_fixed=True))
+    if positions := report.positions:
+        means = [
+            {
+                "arm": line.arm,
+                "position": position,
+                "value": value,
+                "description": f"{line.arm}: ends at {format_number(value, 4)}",
+            }
+            for line in positions.means
+            for position, value in zip(line.position, line.values, strict=True)
+        ]
+        draw = partial(_draw_positions, means, styles, append_unit(positions.name, positions.unit))
+        line_ends = describe_rows(select_last_rows(means))
+        label = f"{positions.name} by position in the context. {line_ends}"
+        charts.append(Chart("positions", label, draw, POSITIONS_CAPTION, is_fixed=True))
+    return charts
+
+
+def _build_curve_points(lines: Sequence[CurveLine | MeanCurve]) -> list[Spec]:
+    return [
         {
             "arm": line.arm,
-            "position": position,
-            "value": value,
-            "description": f"{line.arm}: ends at {format_number(value, 4)}",
+            "seed": getattr(line, "seed", None),
+            "tokens": t,
+            "value": v,
+            "description": f"{line.arm}: ends at {format_number(v, 4)}",
         }
-        for line in table.means
-        for position, value in zip(line.position, line.values, strict=True)
-    ]
-    line_ends = "; ".join(p["description"] for p in series_charts.select_last_rows(points))
-    spec = series_charts.build_position_chart(
-        points, build_styles(report), y_title=append_unit(table.name, table.unit)
-    )
-    return [Figure("positions", spec, f"{table.name} by position in the context. {line_ends}")]
-
-
-def _build_curve_points(lines: Sequence[CurveLine | MeanCurve]) -> list[dict[str, Any]]:
-    return [
-        {"arm": line.arm, "seed": getattr(line, "seed", None), "tokens": t, "value": v}
         for line in lines
         for t, v in zip(line.tokens, line.values, strict=True)
     ]
 
 
-def build_length_figures(report: Report) -> list[Figure]:
+def _draw_curves(
+    lines: list[Spec],
+    means: list[Spec],
+    styles: Styles,
+    *,
+    y_title: str,
+    has_zero_line: bool,
+    margin: float | None,
+) -> Spec:
+    """Every seed as a thin line, the mean as a thick one, over training tokens. Nothing is smoothed."""
+    y_values = [p["value"] for p in lines] + [0.0] * has_zero_line + ([margin, -margin] if margin else [])
+    end = max((p["tokens"] for p in lines), default=1.0)
+    x = build_quantitative_channel(
+        "tokens", [0.0, end], "training tokens", format="~s", tickCount=5, grid=False
+    )
+    y = build_quantitative_channel("value", compute_domain(y_values, 0.05), y_title)
+    code = build_style_channels("arm", styles)
+    thin = {"clip": True, "strokeWidth": 0.8, "opacity": 0.5}
+    thick = {"clip": True, "strokeWidth": 2.4}
+    dot = {"filled": True, "size": 70, "opacity": 1}
+    layers = [
+        build_margin_band("y", margin) if margin else None,
+        build_reference_line("y", 0, color=INK) if has_zero_line else None,
+        build_layer("line", thin, x=x, y=y, color=code["color"], detail="seed"),
+        build_layer("line", thick, means, x=x, y=y, color=code["color"]),
+        build_layer("point", dot, select_last_rows(means), x=x, y=y, description="description", **code),
+    ]
+    return build_chart(*SIZE, layers, lines)
+
+
+def _draw_positions(means: list[Spec], styles: Styles, y_title: str) -> Spec:
+    """The mean of each arm at every position of the context."""
+    x = build_quantitative_channel(
+        "position",
+        compute_domain([p["position"] for p in means], 0.02),
+        "position in the context",
+        grid=False,
+    )
+    y = build_quantitative_channel("value", compute_domain([p["value"] for p in means], 0.05), y_title)
+    code = build_style_channels("arm", styles)
+    dot = {"filled": True, "size": 60, "opacity": 1}
+    layers: list[Spec | None] = [
+        build_layer("line", {"strokeWidth": 1.8}, x=x, y=y, color=code["color"]),
+        build_layer("point", dot, select_last_rows(means), x=x, y=y, description="description", **code),
+    ]
+    return build_chart(*SIZE, layers, means)
+
+
+def build_length_charts(report: Report) -> list[Chart]:
     """A chart for every table whose conditions lie on an axis."""
-    figures: list[Figure] = []
+    charts = list[Chart]()
     for table in report.length:
         for group in dict.fromkeys(row.series for row in table.rows):
             rows = [r for r in table.rows if r.series == group and r.x]  # 0 is not on a logarithmic axis
             if len(rows) < 2:
                 continue
-            points = [
+            points: list[Spec] = [
                 {
                     "arm": c.arm,
                     "x": r.x,
@@ -97,7 +171,7 @@ def build_length_figures(report: Report) -> list[Figure]:
                 for cell in r.cells
                 for c in [cell.clip((0.0, 1.0)) if table.is_proportion else cell]
             ]
-            seeds = [
+            seeds: list[Spec] = [
                 {
                     "arm": c.arm,
                     "x": r.x,
@@ -109,22 +183,45 @@ def build_length_figures(report: Report) -> list[Figure]:
                 for seed, value in list_seed_values(report, c.arm, f"{table.key}/{r.condition}").items()
             ]
             title = f"{table.title}{': ' + group if group else ''}"
-            spec = series_charts.build_condition_chart(
-                points, seeds, build_styles(report), title=title, x_title=table.axis
+            draw = partial(
+                _draw_conditions, points, seeds, build_styles(report), title=title, x_title=table.axis
             )
-            figures.append(
-                Figure(
-                    f"length{len(figures)}",
-                    spec,
-                    title + ". " + "; ".join(str(p["description"]) for p in points),
-                )
+            charts.append(
+                Chart(f"length{len(charts)}", f"{title}. {describe_rows(points)}", draw, is_fixed=True)
             )
-    return figures
+    return charts
 
 
-def build_strip_figures(report: HeadsReport) -> list[Figure]:
+def _draw_conditions(
+    points: list[Spec], seeds: list[Spec], styles: Styles, *, title: str, x_title: str
+) -> Spec:
+    """A line per arm over a numeric condition (a multiple of the length, a distance), with its intervals.
+
+    `seeds` are drawn as rings.
+    """
+    x_values = sorted({p["x"] for p in points})
+    x = build_quantitative_channel(
+        "x", [x_values[0] * 0.93, x_values[-1] * 1.08], x_title, values=x_values, format="~g", grid=False
+    )
+    x["scale"]["type"] = "log"
+    ends = [p[key] for p in points for key in ("mean", "low", "high")]
+    y = build_quantitative_channel("mean", compute_domain([*ends, *(seed["value"] for seed in seeds)]))
+    code = build_style_channels("arm", styles)
+    color = code["color"]
+    layers: list[Spec | None] = [
+        build_layer("line", {"strokeWidth": 1.6}, x=x, y=y, color=color),
+        build_layer("rule", {"strokeWidth": 1.6}, x=x, y={**y, "field": "low"}, y2="high", color=color),
+        build_layer(
+            "point", {"filled": True, "size": 60, "opacity": 1}, x=x, y=y, description="description", **code
+        ),
+        build_seed_layer(seeds, x=x, y=y, color=color),
+    ]
+    return build_chart(*SIZE, layers, points, title=title)
+
+
+def build_strip_charts(report: HeadsReport) -> list[Chart]:
     """A strip plot per head score; beyond `MAX_STRIP_POINTS` heads it shows ranges and quartiles."""
-    figures = []
+    charts = []
     for i, score in enumerate(report.heads.scores if report.heads else ()):
         points = [
             {"arm": run.arm, "layer": layer, "value": value}
@@ -133,21 +230,47 @@ def build_strip_figures(report: HeadsReport) -> list[Figure]:
             for value in row
             if value is not None
         ]
-        is_crowded = len(points) > MAX_STRIP_POINTS
-        label = f"{score.label} of every head, by layer and arm. " + "; ".join(
-            f"{c.arm}: mean {format_number(c.mean, 2)}" for c in score.counts
-        )
-        if points:
-            chart_points = _summarize_points(points) if is_crowded else points
-            levels = sorted({level for level in get_chance_by_arm(score).values() if level is not None})
-            spec = series_charts.build_strip_chart(
-                chart_points, levels, build_styles(report), title=score.label, is_summary=is_crowded
-            )
-            figures.append(Figure(f"strip{i}", spec, label))
-    return figures
+        if not points:
+            continue
+        means = "; ".join(f"{c.arm}: mean {format_number(c.mean, 2)}" for c in score.counts)
+        levels = sorted({level for level in get_chance_by_arm(score).values() if level is not None})
+        draw = partial(_draw_strip, points, levels, build_styles(report), score.label)
+        label = f"{score.label} of every head, by layer and arm. {means}"
+        charts.append(Chart(f"strip{i}", label, draw, is_fixed=True))
+    return charts
 
 
-def _summarize_points(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _draw_strip(points: list[Spec], chance: list[float], styles: Styles, title: str) -> Spec:
+    """Head scores by layer: a mark per head, arms side by side, the chance level of each text dashed.
+
+    In a summary a point is the median, a thick line the quartiles, a thin one the range.
+    """
+    is_summary = len(points) > MAX_STRIP_POINTS
+    points = _summarize_points(points) if is_summary else points
+    keys = ("low", "high") if is_summary else ("value",)
+    y = build_quantitative_channel(
+        "value", compute_domain([*(p[key] for p in points for key in keys), 0.0, *chance], 0.06)
+    )
+    present = {arm: style for arm, style in styles.items() if any(p["arm"] == arm for p in points)}
+    code = build_style_channels("arm", present)
+    side = {"field": "arm", "type": "nominal", "sort": list(present)}
+    x = {"field": "layer", "type": "ordinal", "axis": {"title": "layer", "labelAngle": 0}}
+    channels = {"x": x, "xOffset": side, "color": code["color"]}
+    dot = {"size": 26, "strokeWidth": 1.1, "opacity": 0.75, "filled": is_summary}
+    ranges = (("low", "high", 1), ("q1", "q3", 4)) if is_summary else ()
+    layers: list[Spec | None] = [
+        *(
+            build_layer("rule", {"strokeWidth": stroke}, **channels, y={**y, "field": low}, y2=high)
+            for low, high, stroke in ranges
+        ),
+        build_layer("point", dot, **channels, y=y, shape=code["shape"]),
+        *(build_reference_line("y", level, color=INK, strokeDash=[4, 3]) for level in chance),
+    ]
+    columns = len(present) * len({p["layer"] for p in points})
+    return build_chart(276 if columns <= 28 else 576, 180, layers, points, title=title)
+
+
+def _summarize_points(points: list[Spec]) -> list[Spec]:
     groups: dict[tuple[str, int], list[float]] = {}
     for p in points:
         groups.setdefault((p["arm"], p["layer"]), []).append(p["value"])

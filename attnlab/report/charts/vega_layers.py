@@ -13,6 +13,7 @@ from attnlab.report.tables.arm_columns import MANY_ARMS
 Spec = dict[str, Any]
 Styles = Mapping[str, tuple[str, str]]  # arm -> color, shape
 
+LETTER_WIDTH = 6.2  # pixels of a label's average letter
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
 GREEN = "#009E73"

@@ -1,6 +1,5 @@
 """The attention explorer alone: one model, one text, as a page and as pictures. Never imports torch."""
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,16 +7,20 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from attnlab.report.pages import report_files
-from attnlab.report.pages.html import render_inspect_html
+from attnlab.report.charts.vega_layers import assign_styles
+from attnlab.report.pages.html import render_page
 from attnlab.report.report_builder import build_run_row, summarize_experiment
-from attnlab.report.schema import HeadsReport
+from attnlab.report.schema import CurvesReport, HeadsReport
+from attnlab.report.section import Page, Section, Text
+from attnlab.report.sections import PageContext, curves, heads, maps
 from attnlab.report.tables import map_archive
 from attnlab.report.tables.head_scores import build_heads_section
 from attnlab.report.verdicts.results import Run, SweepContext, SweepResults
+from attnlab.store.atomic_files import replace_atomically
 from attnlab.store.experiment_schema import Experiment
 from attnlab.store.run_schema import RunResult
 
+MAX_TITLE = 80  # characters of the text in a title
 HEAD_PIXELS = 288  # of one head in the picture of a layer
 Arrays = dict[str, np.ndarray]
 
@@ -54,12 +57,12 @@ def write_explorer(
             for head_number in heads
         ]
         suffix = "" if head is None else f"_head{head}"
-        report_files.write_atomically(
-            folder / f"layer{layer_number}{suffix}.png", _encode_png(_arrange_grid(images))
-        )
+        with replace_atomically(folder / f"layer{layer_number}{suffix}.png", sync=False) as temporary:
+            _arrange_grid(images).save(temporary, "PNG", optimize=True)
     page = folder / "inspect.html"
     html = render_explorer(name, seed, arrays, scores, kernels, layer, head, text)
-    report_files.write_atomically(page, html.encode())
+    with replace_atomically(page, sync=False) as temporary:
+        temporary.write_text(html, "utf-8")
     return page
 
 
@@ -96,7 +99,34 @@ def render_explorer(
     )
     first_layer = map_archive.get_layers(arrays)[0] if layer is None else layer
     start = {"arm": name, "seed": seed, "layer": first_layer, "head": head}
-    return render_inspect_html(report, {(name, seed): arrays}, start, text)
+    title = f"Attention of {name}"
+    if text:
+        title += f" on “{text if len(text) <= MAX_TITLE else text[: MAX_TITLE - 2] + ' …'}”"
+    shown = maps.build_maps(report, {(name, seed): arrays}, start)
+    assert shown is not None
+    return _render("inspect", title, report, [shown, heads.build(report, PageContext())])
+
+
+def render_curves(report: CurvesReport) -> str:
+    """Render the page of the learning curves of a report."""
+    return _render("curves", report.experiment.name, report, [curves.build(report, PageContext())])
+
+
+def _render(kind: str, title: str, report: HeadsReport, sections: list[Section]) -> str:
+    experiment = report.experiment
+    styles = assign_styles(experiment.arms, experiment.baseline)
+    return render_page(
+        Page(
+            name=experiment.name,
+            title=f"{title} · attnlab",
+            heading=title,
+            question="",
+            sections=sections,
+            meta=[Text(f"attnlab {kind}")],
+            styles=styles,
+            baseline=experiment.baseline,
+        )
+    )
 
 
 def draw_head(weights: np.ndarray, visible: np.ndarray, tokens: list[str], title: str) -> Image.Image:
@@ -141,9 +171,3 @@ def _arrange_grid(pictures: list[Image.Image]) -> Image.Image:
     for i, image in enumerate(pictures):
         canvas.paste(image, (i % columns * width, i // columns * height))
     return canvas
-
-
-def _encode_png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", optimize=True)
-    return buffer.getvalue()

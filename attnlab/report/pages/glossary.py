@@ -20,7 +20,6 @@ DEFINITIONS = {
     "interval": "Range of plausible values. A 95% interval misses the true value in 5% of experiments.",
     "paired": "Arms are compared seed by seed, which removes the variation that they share.",
     "training compute": "The difference in loss, as a relative change in training compute of the baseline.",
-    "speed-up": "Time, or FLOPs, that the baseline needs for the arm's loss, divided by the arm's.",
     "KV cache": "Keys and values of past tokens, stored during decoding so that they are not recomputed.",
     "controlled": "Required to be equal in all arms (budget-matched); otherwise claims are NOT COMPARABLE.",
     "interim analysis": "A preregistered number of seeds at which a claim may be decided early.",

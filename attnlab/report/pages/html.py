@@ -5,7 +5,7 @@ escaped that could end it.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from functools import singledispatchmethod
 from pathlib import Path
 from typing import Any
@@ -84,19 +84,18 @@ def render_page(page: Page, rendered: RenderedCharts | None = None) -> str:
     """Return the page; without `rendered` its charts are rendered here."""
     rendered = rendered or render_charts(list_charts(page.sections))
     blocks = [block for section in page.sections for block in iterate_blocks(section.blocks)]
-    interactive = [block for block in blocks if isinstance(block, Interactive)]
+    data = next((block.data for block in blocks if isinstance(block, Interactive) and block.data), None)
     writer = HtmlWriter(page, rendered)
     return (
         build_environment()
         .get_template("page.html")
         .render(
             page=page,
+            errors=rendered.error_messages,
             meta=[writer.format_text(text) for text in page.meta],
             sections=[(section, writer.format_section(section)) for section in page.sections],
-            anchors=[
-                (block.id, block.text) for block in blocks if isinstance(block, Heading) and block.id
-            ],
-            data=escape_json(dict(interactive[0].data)) if interactive else None,
+            anchors=[(block.id, block.text) for block in blocks if isinstance(block, Heading) and block.id],
+            data=escape_json(data) if data else None,
             css=Markup("").join(map(load_asset, ("page.css", "explorer.css"))),
             js=load_asset("page.js") + load_asset("save_charts.js"),
             explorer=load_asset("explorer_draw.js") + load_asset("explorer.js"),
@@ -152,7 +151,9 @@ class HtmlWriter:
         if not block.title:
             return Markup("<ul>{}</ul>").format(items)
         title, _, rest = block.title.partition(" ")
-        return Markup('<div class="banner"><strong>{}</strong> {}<ul>{}</ul></div>').format(title, rest, items)
+        return Markup('<div class="banner"><strong>{}</strong> {}<ul>{}</ul></div>').format(
+            title, rest, items
+        )
 
     @format_block.register
     def _(self, block: Terms) -> Markup:
@@ -169,7 +170,7 @@ class HtmlWriter:
         if not block.id:
             return Markup('<pre tabindex="0">{}</pre>').format(block.text)
         return Markup(
-            '<pre class="wrap" id="{0}" tabindex="0">{1}</pre>\n'
+            '<pre id="{0}" tabindex="0">{1}</pre>\n'
             '<button class="copy" type="button" data-copies="{0}" hidden>Copy</button>'
         ).format(block.id, block.text)
 
@@ -186,7 +187,7 @@ class HtmlWriter:
 
     @format_block.register
     def _(self, block: Interactive) -> Markup:
-        return block.markup
+        return Markup(block.markup)
 
     @format_block.register
     def _(self, block: Key) -> Markup:
@@ -225,16 +226,16 @@ class HtmlWriter:
 
     @format_block.register
     def _(self, block: ChartRow) -> Markup:
-        return Markup('<div class="row charts" tabindex="0" role="group" aria-label="{}">{}</div>').format(
+        row = Markup('<div class="row charts" tabindex="0" role="group" aria-label="{}">{}</div>').format(
             block.label, self._join(block.charts)
         )
+        caption = Markup('\n<p class="note">{}</p>').format(self._explain(block.caption))
+        return row + caption if block.caption else row
 
     @format_block.register
     def _(self, table: Table) -> Markup:
         rows = table.full_rows
-        numeric = {
-            i for row in rows for i, cell in enumerate(row.cells) if cell.kind == "number" and i
-        }
+        numeric = {i for row in rows for i, cell in enumerate(row.typed) if cell.kind == "number" and i}
         heads = (
             Markup('<th scope="col"{}>{}</th>').format(
                 Markup(' class="num"') if i in numeric else "", self._explain(table.columns[i].heading)
@@ -259,33 +260,37 @@ class HtmlWriter:
             " ".join(kinds),
             self._explain(table.caption),
             Markup("").join(heads),
-            Markup("\n").join(self._format_row(table, row) for row in rows),
+            Markup("\n").join(self._format_row(table, row, numeric) for row in rows),
         )
 
-    def _format_row(self, table: Table, row: Row) -> Markup:
-        first, *rest = ((i, row.cells[i]) for i in table.shown)
-        cells = [Markup('<th scope="row"{}>{}</th>').format(
-            Markup(' class="prose"') if first[1].kind == "prose" else "", self._format_content(first[1])
-        )]
+    def _format_row(self, table: Table, row: Row, numeric: Set[int]) -> Markup:
+        cells = row.typed
+        first, *rest = ((i, cells[i]) for i in table.shown)
+        marked = [
+            Markup('<th scope="row"{}>{}</th>').format(
+                Markup(' class="prose"') if first[1].kind == "prose" else "", self._format_content(first[1])
+            )
+        ]
         for i, cell in rest:
             label = Markup(' data-label="{}"').format(table.columns[i].title) if table.by_arm else ""
-            kind = {"number": "num", "verdict": "word", "prose": "prose"}.get(cell.kind, "")
-            cells.append(
+            plain = "num" if i in numeric else ""
+            kind = {"number": "num", "text": plain, "verdict": "word", "prose": "prose"}.get(cell.kind, "")
+            marked.append(
                 Markup("<td{}{}>{}</td>").format(
                     Markup(' class="{}"').format(kind) if kind else "", label, self._format_content(cell)
                 )
             )
         arm = Markup(' data-arm="{}"').format(first[1].text) if first[1].kind == "arm" else ""
-        line = Markup("<tr{}>{}</tr>").format(arm, Markup("").join(cells))
+        line = Markup("<tr{}>{}</tr>").format(arm, Markup("").join(marked))
         if not row.details:
             return line
         return line + Markup(
             '\n<tr class="details"><td colspan="{}"><details><summary>Details</summary>{}</details></td></tr>'
-        ).format(len(cells), self._join(row.details))
+        ).format(len(marked), self._join(row.details))
 
     def _format_content(self, cell: Cell) -> Markup:
         """The content of a cell: a number with its full value, a verdict with its sign and color."""
-        text = Markup(escape(keep_intervals_whole(cell.text)))
+        text = escape(cell.text if cell.kind == "code" else keep_intervals_whole(cell.text))
         if cell.kind == "number" and isinstance(cell.value, int | float):
             text = Markup('<data value="{}">{}</data>').format(repr(cell.value), text)
         elif cell.kind == "verdict":
@@ -298,13 +303,15 @@ class HtmlWriter:
             text = Markup("<code>{}</code>").format(text)
         elif cell.kind == "arm":
             text = self._draw_symbol(cell.text) + text
+        elif cell.parts:
+            text = self.format_text(Text(*cell.parts))
         if cell.href:
             text = Markup('<a href="{}">{}</a>').format(cell.href, text)
         if cell.note:
             text += Markup(' <span class="ratio">{}</span>').format(keep_intervals_whole(cell.note))
         if cell.mark:
             sign, meaning = cell.mark
-            text += Markup(' <span class="mark is-{}" role="img" aria-label="{}" title="{}">{}</span>').format(
-                meaning.replace(", ", "-").replace(" ", "-"), meaning, meaning, sign
-            )
+            text += Markup(
+                ' <span class="mark is-{}" role="img" aria-label="{}" title="{}">{}</span>'
+            ).format(meaning.replace(", ", "-").replace(" ", "-"), meaning, meaning, sign)
         return text

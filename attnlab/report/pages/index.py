@@ -4,15 +4,16 @@ A report of another version is listed as unreadable.
 """
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from attnlab.report.ladder_schema import LADDER_FILE
 from attnlab.report.number_format import format_percent
-from attnlab.report.pages.html import build_environment, load_asset
+from attnlab.report.pages.html import render_page
+from attnlab.report.section import Cell, Column, Page, Section, Table, Text, join_text, note
+from attnlab.report.sections.grid import format_best_cell
 from attnlab.report.tables.claim_sources import load_reworded_ladder, load_reworded_report
-from attnlab.report.tables.grid_layout import format_best_cell
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import find_claim_effect, format_effect
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
@@ -20,44 +21,35 @@ from attnlab.stats.evidence import CONFIDENCE_LEVEL
 GENERATOR_TAG = '<meta name="generator" content="attnlab index">'
 
 
-@dataclass(frozen=True)
-class IndexRow:
-    """A claim of a report, or a report or ladder without claims, whose headline it says."""
-
-    href: str
-    name: str
-    scale: str | None  # size, or the sizes or budgets of a ladder
-    question: str  # in the first row of a report
-    says: str
-    exploratory: bool
-    runs: str
-    date: str
-    verdict: str = ""
-    effect: str = ""
-
-
 def render_index(folder: Path) -> str:
-    """The page for all reports and ladders in a folder."""
-    rows = list[IndexRow]()
+    """The page for all reports and ladders in a folder: a row per claim, or for the headline."""
+    rows = list[list[Cell | str]]()
     unreadable = []
-    for source in find_report_sources(folder):
+    sources = find_report_sources(folder)
+    for source in sources:
         try:
-            rows += [_build_ladder_row(source)] if source.name == LADDER_FILE else _build_report_rows(source)
+            rows += _build_ladder_rows(source) if source.name == LADDER_FILE else _build_report_rows(source)
         except ValueError:
-            unreadable.append(source.parent.name)
-    rows.sort(key=lambda row: row.date, reverse=True)
-    return (
-        build_environment()
-        .get_template("index.html")
-        .render(
-            rows=rows,
-            n_reports=len({row.href for row in rows}),
-            unreadable=unreadable,
-            level=format_percent(CONFIDENCE_LEVEL),
-            css=load_asset("page.css"),
-            js=load_asset("page.js"),
-        )
+            unreadable.append(note(f"{source.parent.name} cannot be read as a report."))
+    rows.sort(key=lambda row: str(row[-1]), reverse=True)
+    effect = f"effect, {format_percent(CONFIDENCE_LEVEL)}% CI"
+    table = Table(
+        "index",
+        "Claims of each experiment with their verdicts and effects. Open a report for its deciding "
+        "intervals and caveats.",
+        [*map(Column, ("experiment", "claim", "verdict", effect, "runs", "date"))],
+        rows,
     )
+    page = Page(
+        "reports",
+        "Reports · attnlab",
+        "Reports",
+        f"{len(sources) - len(unreadable)} in this folder, newest first.",
+        [Section("reports", "Claims", [table, *unreadable])],
+        meta=[Text("attnlab")],
+        properties={"generator": "attnlab index"},
+    )
+    return render_page(page)
 
 
 def find_report_sources(folder: Path) -> list[Path]:
@@ -67,49 +59,72 @@ def find_report_sources(folder: Path) -> list[Path]:
 
 def is_generated_index(page: Path) -> bool:
     """Whether the index exists and attnlab wrote it, so that no other page is replaced."""
-    return page.is_file() and GENERATOR_TAG in page.read_text("utf-8", errors="replace")[:400]
+    return page.is_file() and GENERATOR_TAG in page.read_text("utf-8", errors="replace")[:1000]
 
 
-def _build_report_rows(source: Path) -> list[IndexRow]:
+def _build_report_rows(source: Path) -> list[list[Cell | str]]:
     report = load_reworded_report(source)
     verdict = report.verdict
     headline = format_best_cell(report.grid) if report.grid else build_headline(report)
-    question = report.experiment.question or ""
-    first = IndexRow(
-        href=quote(os.fsencode(source.parent.name)) + "/report.html",
+    claims = [
+        (claim.says, str(claim.verdict), format_effect(find_claim_effect(claim, report.effects) or claim))
+        for claim in verdict.claims
+    ]
+    return _build_rows(
+        source,
         # the reports of a ladder, of several corpora or of sweeps over the same axes share one name
-        name=source.parent.name if report.replication or report.grid else report.experiment.name,
-        scale=f"size {report.experiment.size}" if report.experiment.size else None,
-        question=f"{question} {headline}".strip() if verdict.claims and report.corpora else question,
-        says=headline,
+        source.parent.name if report.replication or report.grid else report.experiment.name,
+        f"size {report.experiment.size}" if report.experiment.size else "",
+        join_text(report.experiment.question or "", headline if claims and report.corpora else ""),
+        claims or [(headline, "", "")],
         exploratory=verdict.exploratory,
         runs=f"{verdict.finished} of {verdict.planned}",
-        date=report.reproduce.date or "unknown",
+        date=report.reproduce.date,
     )
-    rows = [
-        replace(
-            first,
-            question="" if n else first.question,
-            says=claim.says,
-            verdict=claim.verdict,
-            effect=format_effect(find_claim_effect(claim, report.effects) or claim),
-        )
-        for n, claim in enumerate(verdict.claims)
-    ]
-    return rows or [first]
 
 
-def _build_ladder_row(source: Path) -> IndexRow:
+def _build_ladder_rows(source: Path) -> list[list[Cell | str]]:
     """One experiment at several sizes or budgets."""
     ladder = load_reworded_ladder(source.parent)
     finished, planned = (sum(getattr(size, key) for size in ladder.sizes) for key in ("finished", "planned"))
-    return IndexRow(
-        href=quote(os.fsencode(source.parent.name)) + "/report.html",
-        name=ladder.name,
-        scale=f"{ladder.step_name}s {ladder.sizes[0].name} to {ladder.sizes[-1].name}",
-        question=f"{ladder.question or ''} {ladder.scope_question}?".strip(),
-        says=ladder.headline,
+    return _build_rows(
+        source,
+        ladder.name,
+        f"{ladder.step_name}s {ladder.sizes[0].name} to {ladder.sizes[-1].name}",
+        join_text(ladder.question or "", f"{ladder.scope_question}?"),
+        [(ladder.headline, "", "")],
         exploratory=ladder.exploratory,
         runs=f"{finished} of {planned}",
-        date=ladder.reproduce.date or "unknown",
+        date=ladder.reproduce.date,
     )
+
+
+def _build_rows(
+    source: Path,
+    name: str,
+    scale: str,
+    question: str,
+    claims: Sequence[tuple[str, str, str]],
+    *,
+    exploratory: bool,
+    runs: str,
+    date: str | None,
+) -> list[list[Cell | str]]:
+    """A row per claim: its wording, verdict and effect; the first one has the question.
+
+    Args:
+        scale: size, or the sizes or budgets of a ladder.
+    """
+    href = quote(os.fsencode(source.parent.name)) + "/report.html"
+    remark = "EXPLORATORY" if exploratory else ""
+    return [
+        [
+            Cell(name, href=href, note=" · ".join(filter(None, (scale, "" if n else question)))),
+            Cell(says, kind="prose"),
+            Cell(verdict, kind="verdict", value=verdict, note=remark) if verdict else Cell("", note=remark),
+            effect,
+            runs,
+            date or "unknown",
+        ]
+        for n, (says, verdict, effect) in enumerate(claims)
+    ]

@@ -35,7 +35,7 @@ def format_sections(sections: Iterable[Section]) -> list[str]:
     """Return sections as lines, each under its heading; one without content for Markdown is left out."""
     lines = list[str]()
     for section in sections:
-        if content := _format_all(section.blocks):
+        if not section.is_long and (content := _format_all(section.blocks)):
             lines += [Markdown("## {}").format(section.heading or section.title), "", *content]
     return lines
 
@@ -104,7 +104,8 @@ def _(block: Fold) -> list[str]:
 def _(block: Chart) -> list[str]:
     if not block.has_picture:
         return []
-    return [Markdown("![{}](figures/{}.png)").format(block.label, Markdown(block.name)), ""]
+    title = block.label.partition(". ")[0]
+    return [Markdown("![{}](figures/{}.png)").format(title, Markdown(block.name)), ""]
 
 
 @_format_block.register
@@ -113,21 +114,21 @@ def _(table: Table) -> list[str]:
         return []
     rows = table.full_rows
     header = [table.columns[i].heading for i in table.shown]
-    lines = format_table(header, ([_format_cell(row.cells[i]) for i in table.shown] for row in rows))
+    lines = format_table(header, ([_format_cell(row.typed[i]) for i in table.shown] for row in rows))
     details = list[str]()
     for number, row in enumerate(rows, 1):
-        for block in row.details:
-            if isinstance(block, Text):
-                details += [Markdown("- {}: {}").format(row.cells[table.shown[0]].text or f"{number}", _format_text(block))]
-            else:
-                details += ["", *_format_block(block)]
-    return [table.caption, "", *lines, *details, *([""] if details else [])]
+        texts = [_format_text(block) for block in row.details if isinstance(block, Text)]
+        details += [Markdown("{}. {}").format(number, Markdown(" ").join(texts))] if texts else []
+    others = [block for row in rows for block in row.details if not isinstance(block, Text)]
+    return [table.caption, "", *lines, *details, *([""] if details else []), *_format_all(others)]
 
 
 def _format_cell(cell: Cell) -> Markdown:
     text = format_code(cell.text) if cell.kind == "code" else Markdown.escape(cell.text or NONE)
     if cell.kind == "number":  # the brackets of an interval need no escape
         text = Markdown(cell.text)
+    if cell.parts:
+        text = _format_text(Text(*cell.parts))
     if cell.kind == "verdict" and cell.value in SIGNS:
         text = Markdown("{} **{}**").format(SIGNS[cell.value], text)
     if cell.href:

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jinja2 import UndefinedError
 
-from attnlab.report.charts import comparison_figures
 from attnlab.report.charts.chart_renderer import render_charts
-from attnlab.report.pages.html import list_page_figures, render_html
+from attnlab.report.pages.html import render_page
 from attnlab.report.pages.index import find_report_sources, is_generated_index, render_index
 from attnlab.report.pages.markdown import render_markdown
+from attnlab.report.pages.report_page import build_report_page
 from attnlab.report.pages.summary import render_slide
 from attnlab.report.schema import Report, RunRow
 from attnlab.report.schema import format_json as format_json
+from attnlab.report.section import list_charts
+from attnlab.report.sections import PageContext
 from attnlab.report.tables import map_archive
 from attnlab.report.tables.claim_sources import load_reworded_report
 from attnlab.report.tables.source_links import find_bibliography
@@ -100,23 +103,22 @@ def _render_files_once(source: Path) -> None:
     report = load_reworded_report(source)
     folder = source.parent
     figures = resolve_below(folder, "figures")
-    pictures = build_png_figures(report)
-    rendered = render_charts(list_page_figures(report), pictures, {SUMMARY_NAME: render_slide(report)})
     archive = map_archive.read_archive(source.with_name(map_archive.ARCHIVE_NAME))
-    bibliography = find_bibliography(folder)
-    page = render_html(report, rendered, archive, bibliography).encode()
+    context = PageContext(find_bibliography(folder), archive)
+    page = build_report_page(report, context)
+    rendered = render_charts(list_charts(page.sections), {SUMMARY_NAME: render_slide(report)})
+    if rendered.errors:
+        page = build_report_page(report, replace(context, notices=tuple(rendered.error_messages)))
+    html = render_page(page, rendered).encode()
     figures.mkdir(exist_ok=True)
     for old in sorted(figures.glob("*.png")):
         if old.stem not in rendered.pngs and not old.name.startswith("."):  # another command's temporary file
             old.unlink(missing_ok=True)
     for name, picture in rendered.pngs.items():
         write_atomically(folder / f"{name}.png" if name == SUMMARY_NAME else figures / f"{name}.png", picture)
-    write_atomically(
-        folder / "report.md",
-        render_markdown(report, rendered.error_messages, bibliography).encode(),
-    )
+    write_atomically(folder / "report.md", render_markdown(page).encode())
     write_atomically(folder / "runs.csv", format_runs_csv(report).encode())
-    write_atomically(folder / "report.html", page)
+    write_atomically(folder / "report.html", html)
 
 
 def update_index(folder: Path) -> None:
@@ -165,20 +167,6 @@ def find_report(path: Path) -> Path:
     if not source.is_file():
         raise ValueError(f"{path}: report.json not found: give the folder of a report, or the file itself")
     return source
-
-
-def build_png_figures(report: Report) -> list[comparison_figures.Figure]:
-    """The figures beside the Markdown: verdict, effects of the primary metric, budget."""
-    candidates = [
-        ("verdict", comparison_figures.build_verdict_figures(report, 720)[:1]),
-        ("effects", comparison_figures.build_effect_figures(report, 720)[:1]),
-    ]
-    pictures = [
-        comparison_figures.Figure(name, figures[0].spec, figures[0].label)
-        for name, figures in candidates
-        if figures
-    ]
-    return [*pictures, comparison_figures.build_budget_figure(report)]
 
 
 def format_runs_csv(report: Report) -> str:

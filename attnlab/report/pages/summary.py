@@ -7,12 +7,14 @@ may lack.
 import textwrap
 from html import escape
 
-from attnlab.report.answer import Answer, build_answer, build_arms_table
+from attnlab.report.answer import answer_question
 from attnlab.report.charts.chart_renderer import PlacedChart, Sheet
-from attnlab.report.charts.comparison_figures import Figure, build_verdict_figures
+from attnlab.report.charts.comparison_figures import build_verdict_charts
 from attnlab.report.charts.svg import FONT, INK, LITERAL_COLORS, MUTED
 from attnlab.report.charts.vega_layers import VERDICT_STYLES
 from attnlab.report.schema import ClaimResult, Report
+from attnlab.report.section import Chart
+from attnlab.report.sections.answer import build_arms_table
 from attnlab.report.tables.headline import build_headline
 
 WIDTH = 1280
@@ -20,6 +22,7 @@ HEIGHT = 720
 EDGE_MARGIN = 48
 LETTER_WIDTH = 0.5  # average width of a letter, in font sizes
 MAX_ARMS = 8
+MAX_COLUMNS = 6
 MAX_CELL = 48  # characters
 MAX_CLAIMS = 6  # on the slide
 CLAIM_SIZE = 14
@@ -75,11 +78,9 @@ def render_slide(report: Report) -> Sheet:
         )
     sheet.add_paragraph(experiment.question or "", 17, 2, LITERAL_COLORS[MUTED])
     sheet.y += 6
-    answer = build_answer(report)
-    is_long = len(answer.sentence) > 4 * (WIDTH - 2 * EDGE_MARGIN) / (LETTER_WIDTH * 20)
-    sheet.add_paragraph(answer.sentence, *((17, 5) if is_long else (20, 4)))
+    sheet.add_paragraph(answer_question(report), 20, 3)
     sheet.y += 16
-    _draw_arms(sheet, report, answer)
+    _draw_arms(sheet, report)
     sheet.y += CLAIMS_GAP
     charts = _place_charts(report, sheet.y)
     _draw_claims(sheet, verdict.claims, WIDTH - 2 * EDGE_MARGIN - (CHART_WIDTH + 24 if charts else 0))
@@ -92,9 +93,9 @@ def render_slide(report: Report) -> Sheet:
     return Sheet(source, charts)
 
 
-def _draw_arms(sheet: _TextSheet, report: Report, best_answer: Answer) -> None:
+def _draw_arms(sheet: _TextSheet, report: Report) -> None:
     """The table of arms: the header muted, as many arms as fit."""
-    columns, rows = build_arms_table(report, best_answer, has_all_columns=False)
+    columns, rows = _list_arms(report)
     rows = [[textwrap.shorten(cell, MAX_CELL, placeholder=" …") for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [columns, *rows[:MAX_ARMS]]) for i in range(len(columns))]
     size = min(16.0, (WIDTH - 2 * EDGE_MARGIN) / (0.54 * sum(widths) + 1.2 * len(widths)))
@@ -117,29 +118,46 @@ def _draw_arms(sheet: _TextSheet, report: Report, best_answer: Answer) -> None:
         )
 
 
+def _list_arms(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the first columns of the table of arms, without the options of the arms."""
+    table = build_arms_table(report)
+    shown = table.shown[:MAX_COLUMNS]
+    rows = [[row.typed[i] for i in shown] for row in table.full_rows]
+    texts = [[cells[0].text, *(cell.content for cell in cells[1:])] for cells in rows]
+    return [table.columns[i].heading for i in shown], texts
+
+
 def _estimate_claims_height(report: Report) -> float:
     """Pixels for the claims in two lines each, and for their charts somewhat reduced."""
     n_claims = len(report.verdict.claims)
     list_height = LINE_HEIGHT * (2.3 * min(n_claims, MAX_CLAIMS) + (n_claims > MAX_CLAIMS))
-    chart_height: float = sum(figure.spec["height"] for figure in _build_charts(report)[:2])
+    chart_height = sum(_measure_charts(report)[:2])
     return max(list_height, MIN_CHART_SCALE * chart_height)
 
 
-def _build_charts(report: Report, scale: float = 1.0) -> list[Figure]:
-    return build_verdict_figures(report, round(CHART_WIDTH / scale), max_claims=MAX_CLAIMS)
+def _list_charts(report: Report) -> list[Chart]:
+    return build_verdict_charts(report, max_claims=MAX_CLAIMS)
+
+
+def _measure_charts(report: Report) -> list[float]:
+    """The heights of the charts of the claims on the slide."""
+    return [float(chart.draw(width=CHART_WIDTH)["height"]) for chart in _list_charts(report)]
 
 
 def _place_charts(report: Report, top: float) -> tuple[PlacedChart, ...]:
     """Place the verdict charts of the listed claims right of them, and omit the last ones without room."""
-    heights = [figure.spec["height"] for figure in _build_charts(report)]
+    heights = _measure_charts(report)
     while heights and (FOOTER_TOP - top) / sum(heights) < MIN_CHART_SCALE:
         heights.pop()
     if not heights:
         return ()
     scale = min(MAX_CHART_SCALE, (FOOTER_TOP - top) / sum(heights))
+    width = round(CHART_WIDTH / scale)
     return tuple(
-        PlacedChart(figure.spec, WIDTH - EDGE_MARGIN - CHART_WIDTH, top + scale * sum(heights[:i]), scale)
-        for i, figure in enumerate(_build_charts(report, scale)[: len(heights)])
+        PlacedChart(
+            chart.draw(width=width), WIDTH - EDGE_MARGIN - CHART_WIDTH, top + scale * sum(heights[:i]), scale
+        )
+        for i, chart in enumerate(_list_charts(report)[: len(heights)])
     )
 
 

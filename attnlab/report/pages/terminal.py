@@ -1,34 +1,64 @@
-"""The terminal summary of a report: headline, answer, claims, and arms that are not comparable."""
+"""Draw the summary of a report for a terminal: headline, answer, and its claims, or its arms without any."""
 
+import textwrap
 from collections.abc import Iterator
 
-from attnlab.report.answer import build_answer
-from attnlab.report.schema import EffectVerdict, Report
-from attnlab.report.tables.grid_layout import format_terminal_grid
+from attnlab.report.answer import answer_question
+from attnlab.report.schema import Report
+from attnlab.report.section import SIGNS, Cell, Table, list_tables
+from attnlab.report.sections import build_sections
 from attnlab.report.tables.headline import build_headline
-from attnlab.report.tables.wording import DELTA, describe_claim, find_claim_effect, format_effect
+
+WIDTH = 80  # columns of a terminal
+MIN_WIDTH = 30  # of a cell whose row is wrapped
 
 
 def format_terminal_lines(report: Report) -> Iterator[str]:
-    """One line each, the headline first; of arms without a claim, those that are not comparable.
-
-    A sweep without an experiment also has its grid, or with one axis its effects.
-    """
+    """Yield the lines of a report's summary, the headline first."""
     context = f" ({report.replication.name})" if report.replication and not report.corpora else ""
-    yield f"{build_headline(report)}{context}: {report.experiment.question or report.experiment.name}"
-    yield build_answer(report).sentence
-    if report.grid:
-        yield from format_terminal_grid(report.grid)
-    for claim in report.verdict.claims:
-        yield f"  {describe_claim(claim, find_claim_effect(claim, report.effects))}"
-    claimed = {(claim.arm, claim.metric) for claim in report.verdict.claims}
-    for effect in (row for row in report.effects if row.primary and (row.arm, row.metric) not in claimed):
-        prefix = f"  {effect.arm} vs {effect.against}"
-        if effect.verdict == EffectVerdict.NOT_COMPARABLE:
-            yield f"{prefix}: NOT COMPARABLE: {'; '.join(effect.reasons)}"
-        elif effect.mean is not None and report.grid and len(report.grid.axes) == 1:
-            yield f"{prefix}: {DELTA} {effect.label} = {format_effect(effect)}"
+    question = report.experiment.question or report.experiment.name
+    yield from wrap_text(f"{build_headline(report)}{context}: {question}")
+    yield from wrap_text(answer_question(report))
+    tables = list_tables(build_sections(report))
+    names = ["grid"] if report.grid else ["claims"] if report.verdict.claims else ["arms"]
+    for name in names:
+        if name in tables:
+            yield from format_table_lines(tables[name])
     if leakage := report.leakage:
-        yield from (f"  {note}" for note in leakage.notes)
+        yield from (line for note in leakage.notes for line in wrap_text(note, indent="  "))
         if leakage.checked and not leakage.notes:
             yield f"  no arm sees future tokens ({len(leakage.checked)} checked)"
+
+
+def wrap_text(text: str, indent: str = "", hanging: str | None = None) -> list[str]:
+    """Wrap a text to the width of the terminal."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent if hanging is None else hanging,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def format_table_lines(table: Table, indent: str = "  ") -> list[str]:
+    """Format a table in aligned columns; where they are too wide, as a paragraph per row."""
+    rows = [[_format_cell(row.typed[i]) for i in table.shown] for row in table.full_rows]
+    header = [table.columns[i].heading for i in table.shown]
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    if len(indent) + sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
+        lines = [indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in [header, *rows]]
+        return lines
+    first = min(widths[0], WIDTH - MIN_WIDTH)
+    lines = list[str]()
+    for row in rows:
+        hanging = indent + " " * (first + 2)
+        facts = [f"{name} {cell}" for name, cell in zip(header[2:], row[2:], strict=True) if cell]
+        lines += wrap_text(f"{row[1]}: {', '.join(facts)}", f"{indent}{row[0]:{first}}  ", hanging)
+    return lines
+
+
+def _format_cell(cell: Cell) -> str:
+    sign = f"{SIGNS[cell.value]} " if cell.kind == "verdict" and cell.value in SIGNS else ""
+    return f"{sign}{cell.content}"

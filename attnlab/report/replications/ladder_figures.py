@@ -1,9 +1,9 @@
-"""Figures of a ladder: an effect by compute, with its line, band and prediction; losses by compute."""
+"""Charts of a ladder: an effect by compute, with its line, band and prediction; losses by compute."""
 
 import math
+from functools import partial
 from typing import Any
 
-from attnlab.report.charts.comparison_figures import Figure
 from attnlab.report.charts.svg import INK, MUTED, PAPER
 from attnlab.report.charts.vega_layers import (
     VERMILION,
@@ -19,22 +19,33 @@ from attnlab.report.charts.vega_layers import (
 )
 from attnlab.report.ladder_schema import Comparison, LadderReport
 from attnlab.report.number_format import append_unit, format_bounds, format_difference, format_number
+from attnlab.report.section import Chart
 
 AXIS_PADDING = 1.9  # a factor of compute, beyond the data at either end
+EFFECT_CAPTION = (
+    "Filled: mean at a {step} with its 95% interval. Rings: single seeds. {line} Shaded: the margin."
+)
+SIZE_LINE = (
+    "Line and gray band: the fit over all seeds. Open diamond, dashed: extrapolation to ten times the "
+    "compute of the largest size."
+)
+BUDGET_LINE = "Line and gray band: the mean of the seeds' lines and its 95% interval."
 
 
-def build_ladder_effect_figures(ladder: LadderReport, width: int, suffix: str = "") -> list[Figure]:
-    """A figure for every compared pair of arms."""
+def build_effect_charts(ladder: LadderReport) -> dict[int, Chart]:
+    """A chart for every compared pair of arms that has a result, by its index."""
     ladder = _convert_to_tokens(ladder)
-    return [
-        Figure(
-            f"effect{i}{suffix}",
-            _build_effect_spec(ladder, comparison, width),
+    step, line = ("budget", BUDGET_LINE) if ladder.ladder.budgets else ("ladder size", SIZE_LINE)
+    return {
+        i: Chart(
+            f"effect{i}",
             _describe_effect(ladder, comparison),
+            partial(_build_effect_spec, ladder, comparison),
+            EFFECT_CAPTION.format(step=step, line=line),
         )
         for i, comparison in enumerate(ladder.comparisons)
         if any(effect.mean is not None for effect in comparison.effects)
-    ]
+    }
 
 
 def _describe_effect(ladder: LadderReport, comparison: Comparison) -> str:
@@ -47,7 +58,7 @@ def _describe_effect(ladder: LadderReport, comparison: Comparison) -> str:
     return f"Difference of {comparison_text}, by {_name_axis(ladder)}. {sizes}. {comparison.sentence}"
 
 
-def _build_effect_spec(ladder: LadderReport, comparison: Comparison, width: int) -> Spec:
+def _build_effect_spec(ladder: LadderReport, comparison: Comparison, *, width: int) -> Spec:
     effects = [effect for effect in comparison.effects if effect.mean is not None]
     seeds = [{"flops": effect.flops, "value": value} for effect in effects for value in effect.differences]
     line = [point for point in comparison.line if point.low is not None]
@@ -111,7 +122,7 @@ def _build_extrapolation_layers(points: list[Spec], x: Spec, y: Spec) -> list[Sp
     ]
 
 
-def build_loss_figures(ladder: LadderReport, width: int, suffix: str = "") -> list[Figure]:
+def build_loss_charts(ladder: LadderReport) -> list[Chart]:
     """The loss of every arm by compute or tokens; none where no size has a result."""
     ladder = _convert_to_tokens(ladder)
     points = [
@@ -126,12 +137,17 @@ def build_loss_figures(ladder: LadderReport, width: int, suffix: str = "") -> li
     ]
     if not points:
         return []
+    ends = "; ".join(point["description"] for point in points)
+    label = f"{append_unit(ladder.metric, ladder.unit)} by {_name_axis(ladder)}. {ends}"
+    caption = "Mean over seeds with its 95% interval."
+    return [Chart("losses", label, partial(_build_loss_spec, ladder, points), caption)]
+
+
+def _build_loss_spec(ladder: LadderReport, points: list[Spec], *, width: int) -> Spec:
     code = build_style_channels("arm", assign_styles(ladder.arms, ladder.baseline))
     x = _build_compute_axis(ladder, [point["flops"] for point in points])
-    title = append_unit(ladder.metric, ladder.unit)
-    y = build_quantitative_channel(
-        "mean", compute_domain([point[key] for point in points for key in ("mean", "low", "high")]), title
-    )
+    domain = compute_domain([point[key] for point in points for key in ("mean", "low", "high")])
+    y = build_quantitative_channel("mean", domain, append_unit(ladder.metric, ladder.unit))
     layers: list[Spec | None] = [
         build_layer("line", {"strokeWidth": 1.6}, x=x, y=y, color=code["color"]),
         build_layer(
@@ -141,8 +157,7 @@ def build_loss_figures(ladder: LadderReport, width: int, suffix: str = "") -> li
             "point", {"filled": True, "size": 60, "opacity": 1}, x=x, y=y, description="description", **code
         ),
     ]
-    label = f"{title} by {_name_axis(ladder)}. " + "; ".join(point["description"] for point in points)
-    return [Figure(f"losses{suffix}", build_chart(width, 300, layers, points), label)]
+    return build_chart(width, 300, layers, points)
 
 
 def _convert_to_tokens(ladder: LadderReport) -> LadderReport:

@@ -2,44 +2,43 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
+from attnlab.report import section
 from attnlab.report.charts.vega_layers import assign_styles
-from attnlab.report.ladder_schema import LADDER_FILE, Comparison, LadderReport
-from attnlab.report.markdown_text import Markdown, format_code_block, format_table, join_lines
-from attnlab.report.number_format import NONE, format_bounds, format_number
-from attnlab.report.pages.html import FIGURE_WIDTHS, render_figure_page
-from attnlab.report.pages.markdown import format_citation
+from attnlab.report.ladder_schema import LADDER_FILE, Comparison, FloorMultiplier, LadderReport
+from attnlab.report.number_format import NONE, format_number
+from attnlab.report.pages.html import render_page
+from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
 from attnlab.report.replications import ladder_figures
 from attnlab.report.replications.ladder_analysis import build_ladder_report
 from attnlab.report.report_builder import to_plain_json
-from attnlab.report.schema import Report
+from attnlab.report.schema import MeanInterval, Report, TrainingEquivalent, Verdict
+from attnlab.report.section import (
+    Block,
+    Cell,
+    Code,
+    Column,
+    Fold,
+    Key,
+    Link,
+    Page,
+    Row,
+    Section,
+    Table,
+    Text,
+    join_text,
+    note,
+)
 from attnlab.report.tables.claim_sources import Citation, load_ladder_citations, load_reworded_ladder
-from attnlab.report.tables.source_links import find_bibliography
-from attnlab.report.tables.wording import format_level
+from attnlab.report.tables.source_links import find_bibliography, format_citation
+from attnlab.report.tables.wording import format_level, format_training
 from attnlab.stats.replications.budget_verdict import BUDGET_RULE_TEXT
 from attnlab.stats.replications.scaling_verdict import RULE_TEXT
 
-# A scaling or budget verdict has the color of a claim verdict: holds, changes for the worse, or unknown.
-VERDICT_TONES = {
-    "HOLDS": "SUPPORTED",
-    "PERSISTS": "SUPPORTED",
-    "GROWS": "SUPPORTED",
-    "SHRINKS": "REFUTED",
-    "SAME PLATEAU": "REFUTED",
-    "FLIPS": "REFUTED",
-}
-DEFAULT_TONE = "INCONCLUSIVE"
 DEVIATION_NOTE = "A report of this ladder deviates from the preregistration; it lists the deviations itself."
-EFFECT_CAPTION = "Filled: mean at a ladder size with its 95% interval. Rings: single seeds. "
-SIZE_CAPTION = (
-    f"{EFFECT_CAPTION}Line and gray band: the fit over all seeds. Open diamond, dashed: extrapolation to ten "
-    "times the compute of the largest size. Shaded: the margin."
-)
-BUDGET_CAPTION = (
-    f"{EFFECT_CAPTION.replace('ladder size', 'budget')}Line and gray band: the mean of the seeds' lines and "
-    "its 95% interval. Shaded: the margin."
-)
+DIGITS = 3
 
 
 def write_ladder(folder: Path, reports: Mapping[str, Report]) -> Path:
@@ -61,69 +60,84 @@ def render_ladder(folder: Path) -> Path:
 def render_ladder_files(folder: Path) -> None:
     """Render the files of one ladder; the index of all reports is unchanged."""
     ladder = load_reworded_ladder(folder)
-    citations = load_ladder_citations(folder, ladder)
-    bibliography = find_bibliography(folder)
-    markdown = render_ladder_markdown(ladder, citations, bibliography)
-    page = render_ladder_html(ladder, citations, bibliography)
-    write_atomically(folder / "ladder.md", markdown.encode())
-    write_atomically(folder / "report.html", page.encode())
+    page = build_ladder_page(ladder, load_ladder_citations(folder, ladder), find_bibliography(folder))
+    write_atomically(folder / "ladder.md", render_markdown(page).encode())
+    write_atomically(folder / "report.html", render_page(page).encode())
 
 
-def format_ladder_lines(ladder: LadderReport) -> list[str]:
-    """The terminal summary of a ladder."""
-    comparison_lines = []
-    for row in ladder.comparisons:
-        comparison_lines += [f"  {row.verdict}: {row.arm} against {row.against}: {row.sentence}"]
-        comparison_lines += [
-            f"  {caveat}" for caveat in [describe_learning_rate_caveat(ladder, row)] if caveat
-        ]
-    notes = [f"  EXPLORATORY: {DEVIATION_NOTE}"] if ladder.exploratory else []
-    agreement = [] if ladder.ladder.budgets else [f"  {ladder.agreement.sentence}"]
-    return [f"{ladder.name}: {ladder.headline}", *notes, *comparison_lines, *agreement]
-
-
-def render_ladder_html(
-    ladder: LadderReport,
-    citations: Sequence[Citation] = (),
-    bibliography: str = "",
-) -> str:
+def build_ladder_page(
+    ladder: LadderReport, citations: Sequence[Citation] = (), bibliography: str = ""
+) -> Page:
     """The page of a ladder.
 
     Args:
         citations: of each claim.
         bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
     """
-    figures = [
-        figure
-        for suffix, width in FIGURE_WIDTHS.items()
-        for figure in (
-            *ladder_figures.build_ladder_effect_figures(ladder, width, suffix),
-            *ladder_figures.build_loss_figures(ladder, width, suffix),
-        )
+    provenance = ladder.reproduce
+    heading = f"{ladder.name}: {ladder.headline}"
+    state = {True: "dirty", False: "clean", None: "state unknown"}[provenance.dirty]
+    on_corpus = f", on {ladder.corpus}" if ladder.corpus else ""
+    sections = [
+        _build_verdicts(ladder),
+        _build_losses(ladder),
+        _build_claims(ladder, citations or [Citation()] * len(ladder.claims), bibliography),
+        _build_sizes(ladder),
+        _build_reproduction(ladder),
     ]
-    return render_figure_page(
-        "ladder.html",
-        figures,
-        r=ladder,
-        scope=describe_sizes_and_verdicts(ladder),
+    return Page(
+        ladder.name,
+        f"{heading} · attnlab",
+        heading,
+        join_text(ladder.question or "", f"{ladder.scope_question}{on_corpus}?"),
+        [section for section in sections if section.blocks],
+        meta=[
+            Text("attnlab / ", Link("reports", "../index.html"), f" / {ladder.name}"),
+            Text(provenance.date or "date unknown"),
+            Text(f"commit {(provenance.commit or 'unknown')[:10]} ({state})"),
+            Text(Link("json", LADDER_FILE), " · ", Link("md", "ladder.md")),
+        ],
         styles=assign_styles(ladder.arms, ladder.baseline),
-        tones={row.verdict: VERDICT_TONES.get(row.verdict, DEFAULT_TONE) for row in ladder.comparisons},
-        intervals=describe_intervals(ladder),
-        rule=describe_rule(ladder),
-        caption=BUDGET_CAPTION if ladder.ladder.budgets else SIZE_CAPTION,
-        learning_rates=describe_learning_rates(ladder),
-        describe_caveat=describe_learning_rate_caveat,
-        deviation_note=DEVIATION_NOTE,
-        citations=citations,
-        bibliography=bibliography,
+        baseline=ladder.baseline,
     )
 
 
-def describe_sizes_and_verdicts(ladder: LadderReport) -> str:
-    """The sizes and the corpus, and the verdicts of all claims."""
-    claims = [f"{claim.says}: {ladder.format_claim_verdicts(claim)}" for claim in ladder.claims]
-    scope = ", ".join(filter(None, (f"{len(ladder.sizes)} {ladder.step_name}s", ladder.scope)))
-    return " ".join(f"{sentence}." for sentence in (scope, "; ".join(claims)) if sentence)
+def format_ladder_lines(ladder: LadderReport) -> list[str]:
+    """The terminal summary of a ladder."""
+    lines = [f"{ladder.name}: {ladder.headline}"]
+    lines += [f"  EXPLORATORY: {DEVIATION_NOTE}"] if ladder.exploratory else []
+    table = build_comparison_table(ladder)
+    for record, row in zip(table.iterate_records(), table.full_rows, strict=True):
+        lines += ["  {verdict}: {comparison}: {result}".format(**record)]
+        lines += [f"  {block.plain}" for block in row.details if isinstance(block, Text)]
+    return [*lines, *([f"  {ladder.agreement.sentence}"] if ladder.agreement.sentence else [])]
+
+
+def _build_verdicts(ladder: LadderReport) -> Section:
+    """The answer, the chart of the first claim's comparison, and the verdict on every comparison."""
+    step = ladder.step_name
+    blocks: list[Block] = []
+    for claim in ladder.claims[:1]:
+        blocks.append(Text(f"{claim.says}: {ladder.format_claim_verdicts(claim)}.", style="answer"))
+    if ladder.exploratory:
+        blocks.append(Text(f"EXPLORATORY: {DEVIATION_NOTE}", style="banner"))
+    if ladder.comparisons:
+        chart = ladder_figures.build_effect_charts(ladder).get(ladder.main_index)
+        blocks += [chart] if chart else []
+        blocks.append(build_comparison_table(ladder))
+    else:
+        blocks.append(Text(f"{Verdict.NO_RESULT}: no pair of arms was compared.", style="strong"))
+    blocks += [
+        note(
+            f"Margin {format_number(ladder.margin)} {ladder.unit} at each {step}. ",
+            ladder.margin_reason or "",
+        ),
+        note(describe_intervals(ladder)),
+    ]
+    has_budgets = bool(ladder.ladder.budgets)
+    rule = Text(BUDGET_RULE_TEXT if has_budgets else RULE_TEXT)
+    title = f"Rule of the {'budget' if has_budgets else 'scaling'} verdict, and effects by {step}"
+    return Section("verdict", f"Across {step}s", [*blocks, Fold(title, [rule, _build_effects(ladder)])])
 
 
 def describe_intervals(ladder: LadderReport) -> str:
@@ -135,25 +149,53 @@ def describe_intervals(ladder: LadderReport) -> str:
     )
 
 
-def describe_rule(ladder: LadderReport) -> str:
-    """The rule of the verdicts on its comparisons."""
-    return BUDGET_RULE_TEXT if ladder.ladder.budgets else RULE_TEXT
+def _format_reason(comparison: Comparison) -> str:
+    """The reason of the verdict as a sentence."""
+    reason = comparison.reason or ""
+    return f"{reason[:1].upper()}{reason[1:]}." if reason else ""
 
 
-def describe_learning_rates(ladder: LadderReport) -> str:
-    """The origin of the learning rates of its sizes or budgets."""
-    transfer = ladder.ladder.rates
-    if transfer is None:
-        return f"Learning rates are tuned at every {ladder.step_name}, or set by the experiment."
-    if not transfer.power:
-        return (
-            f"The learning rate of each arm is tuned at {ladder.step_name} {transfer.rung}; the others have "
-            "the same."
-        )
-    return (
-        f"The learning rate of each arm is tuned at size {transfer.rung}; at the other sizes it is scaled by "
-        f"the ratio of the training FLOPs of {ladder.baseline} to the power {format_number(transfer.power)}."
+def build_comparison_table(ladder: LadderReport) -> Table:
+    """The verdict on every comparison with its sentence; reasons, caveats and chart are details."""
+    charts = ladder_figures.build_effect_charts(ladder)
+    names = (
+        "arm",
+        "against",
+        "change",
+        "at_tenfold_compute",
+        "at_tenfold_parameters",
+        "predicted",
+        "observed",
     )
+    rows = []
+    for i, row in enumerate(ladder.comparisons):
+        holdout = row.holdout
+        predicted, observed = (
+            _render_mean(holdout),
+            section.number(holdout and holdout.observed, DIGITS, sign=True),
+        )
+        notes = [
+            _format_reason(row),
+            f"Prediction of the largest size: {predicted.content}; observed {observed.text}."
+            if holdout
+            else "",
+            describe_learning_rate_caveat(ladder, row),
+        ]
+        details: list[Block] = [*map(note, filter(None, notes))]
+        details += [charts[i]] if i in charts and i != ladder.main_index else []
+        cells = [
+            f"{row.arm} against {row.against}",
+            Cell(row.verdict, row.verdict, note=ladder.get_meaning(row), kind="verdict"),
+            Cell(row.sentence, kind="prose"),
+            row.arm,
+            row.against,
+            *map(_render_mean, (row.change, row.extrapolation, row.at_tenfold_parameters)),
+            predicted,
+            observed,
+        ]
+        rows.append(Row(cells, details))
+    columns = [*map(Column, ("comparison", "verdict", "result")), *(Column("", name) for name in names)]
+    return Table("ladder", f"Verdicts across {ladder.step_name}s.", columns, rows)
 
 
 def describe_learning_rate_caveat(ladder: LadderReport, comparison: Comparison) -> str:
@@ -173,82 +215,136 @@ def describe_learning_rate_caveat(ladder: LadderReport, comparison: Comparison) 
     )
 
 
-def render_ladder_markdown(
-    ladder: LadderReport,
-    citations: Sequence[Citation] = (),
-    bibliography: str = "",
-) -> str:
-    """The text of ladder.md; arguments as of `render_ladder_html`."""
-    lines = [
-        Markdown("# {}: {}").format(ladder.name, ladder.headline),
-        "",
-        ladder.question or "",
-        "",
-        describe_sizes_and_verdicts(ladder),
-        "",
-    ]
-    lines += [Markdown("**EXPLORATORY**: {}").format(DEVIATION_NOTE), ""] if ladder.exploratory else []
-    for row in ladder.comparisons:
-        sentence = " ".join(
-            text for text in (row.sentence, describe_learning_rate_caveat(ladder, row)) if text
-        )
-        line = Markdown("- **{}**, {} against {}: {}")
-        lines += [line.format(row.verdict, row.arm, row.against, sentence)]
-    lines += ["", describe_intervals(ladder), ""]
-    step = "budget" if ladder.ladder.budgets else "ladder size"
-    names = [size.name for size in ladder.sizes]
+def _build_effects(ladder: LadderReport) -> Table:
+    """A row per comparison and size or budget."""
+    columns = [
+        Column("arm"), Column("against"), Column(ladder.step_name, "step"), Column("", "flops"),
+        Column("effect", "mean", ladder.unit, ("low", "high")), Column("seeds", "n"),
+    ]  # fmt: skip
     rows = [
         [
-            f"{row.arm} against {row.against}",
-            *(
-                Markdown(
-                    f"{format_number(effect.mean, 3, sign=True)} "
-                    f"{format_bounds(effect.low, effect.high, 3)}, {effect.n} seeds"
-                )
-                for effect in row.effects
-            ),
+            section.arm(row.arm),
+            row.against,
+            effect.size,
+            section.number(effect.flops),
+            _render_mean(effect),
+            section.number(effect.n),
         ]
         for row in ladder.comparisons
+        for effect in row.effects
     ]
-    lines += [
-        Markdown("## Effect at each {}").format(step),
-        "",
-        *format_table(["", *names], rows),
-        describe_rule(ladder),
-        "",
-    ]
-    rows = [[row.says, *(verdict or NONE for verdict in row.verdicts)] for row in ladder.claims]
-    lines += [
-        Markdown("## Claims"),
-        "",
-        *format_table(["claim", *names], rows),
-        *_format_sources(ladder, citations, bibliography),
-        *([] if ladder.ladder.budgets else [ladder.agreement.sentence, ""]),
+    step = "budget" if ladder.ladder.budgets else "ladder size"
+    return Table("ladder_effects", f"Effect at each {step}, paired by seed.", columns, rows)
+
+
+def _render_mean(mean: MeanInterval | None) -> Cell:
+    return (
+        section.interval(mean.mean, mean.low, mean.high, DIGITS, sign=True) if mean else section.number(None)
+    )
+
+
+def _build_losses(ladder: LadderReport) -> Section:
+    """The loss of every arm by compute, and the compute that an arm saves."""
+    charts = ladder_figures.build_loss_charts(ladder)
+    blocks: list[Block] = [Key(), *charts] if charts else []
+    columns = [
+        Column("arm"),
+        Column("assumed floor"),
+        Column("floor", unit=ladder.unit),
+        Column("training compute", "compute_change"),
     ]
     rows = [
         [
-            size.name,
-            *(format_number(value) for value in (size.parameters, size.tokens, size.steps)),
+            section.arm(row.arm),
+            name.replace(" %", "%") + ("" if name == "fitted" else " of the lowest loss"),
+            section.number(multiplier.floor, 2),
+            _render_multiplier(multiplier, ladder.level),
+        ]
+        for row in ladder.losses
+        if row.multiplier
+        for name, multiplier in row.multiplier.floors.items()
+    ]
+    if rows:
+        caption = (
+            f"Training compute that {ladder.baseline} needs to match the loss of an arm at the largest "
+            "size, relative to the compute of the arm: at +25% it needs 1.25 times as much, so the arm "
+            f"saves 1 − 1/1.25 = 20%. The estimate uses a power law through the losses of {ladder.baseline} "
+            "above an unknown floor, so the table has several floors."
+        )
+        blocks.append(Table("ladder_compute", caption, columns, rows))
+    return Section("losses", "Loss and compute", blocks)
+
+
+def _render_multiplier(multiplier: FloorMultiplier, level: float) -> Cell:
+    """A compute multiplier as the relative change of training compute that it is: 1.25 is +25%."""
+    low, high = (None if end is None else end - 1 for end in (multiplier.low, multiplier.high))
+    training = TrainingEquivalent(compute_change=multiplier.value - 1, low=low, high=high, level=level)
+    return Cell(format_training(training, ""), training.compute_change, low, high, kind="number")
+
+
+def _build_claims(ladder: LadderReport, citations: Sequence[Citation], bibliography: str) -> Section:
+    """The verdict on every claim at each size or budget."""
+    step = "budget" if ladder.ladder.budgets else "ladder size"
+    rows = [
+        [
+            Cell(claim.says, kind="prose"),
+            *(section.verdict(verdict) if verdict else section.EMPTY for verdict in claim.verdicts),
+            section.links(*format_citation(citation, bibliography)),
+        ]
+        for claim, citation in zip(ladder.claims, citations, strict=True)
+    ]
+    titles = ["claim", *(size.name for size in ladder.sizes), "source"]
+    table = Table(
+        "ladder_claims", f"Verdict at each {step}, from its own report.", [*map(Column, titles)], rows
+    )
+    agreement = [Text(ladder.agreement.sentence)] if ladder.agreement.sentence else []  # not of budgets
+    return Section("claims", "Claims", [*agreement, table], f"Claims at each {step}")
+
+
+def _build_sizes(ladder: LadderReport) -> Section:
+    """Resources, learning rates and results of each size or budget."""
+    columns = [
+        Column(ladder.step_name, "step"), Column("parameters"),
+        Column("without embeddings", "parameters_non_embedding"), Column("tokens"), Column("steps"),
+        Column("FLOPs per run", "flops"), Column("learning rates", "learning_rates"),
+        Column("runs", "finished"), Column("", "planned"), Column("verdict"),
+    ]  # fmt: skip
+    rows = [
+        [
+            Cell(size.name, href=f"../{quote(size.title)}/report.html"),
+            *map(section.number, (size.parameters, size.parameters_non_embedding, size.tokens, size.steps)),
+            Cell(f"{size.flops:.2g}" if size.flops else NONE, size.flops, kind="number"),
             ", ".join(f"{arm} {rate:g}" for arm, rate in size.learning_rates.items()),
-            f"{size.finished} of {size.planned}",
+            Cell(f"{size.finished} of {size.planned}", size.finished, kind="number"),
+            section.number(size.planned),
+            size.headline,
         ]
         for size in ladder.sizes
     ]
-    lines += [
-        Markdown("## Budgets" if ladder.ladder.budgets else "## Ladder sizes"),
-        "",
-        *format_table([ladder.step_name, "parameters", "tokens", "steps", "learning rates", "runs"], rows),
-    ]
-    lines += [describe_learning_rates(ladder), "", *format_code_block(str(ladder.reproduce.command)), ""]
-    return join_lines(lines)
+    title, caption = "Ladder sizes", f"Budget of {ladder.baseline} at each size."
+    if ladder.ladder.budgets:
+        title = "Budgets"
+        caption = "All budgets share their seeds and, with schedule=wsd, the steps before the first decay."
+    table = Table("ladder_sizes", f"{caption} {describe_learning_rates(ladder)}", columns, rows)
+    return Section("sizes", title, [table])
 
 
-def _format_sources(ladder: LadderReport, citations: Sequence[Citation], bibliography: str) -> list[str]:
-    """The sources of the claims as a list, with an empty line after it."""
-    texts = [format_citation(citation, bibliography) for citation in citations]
-    lines = [
-        Markdown("- {}. {}").format(claim.says, text)
-        for claim, text in zip(ladder.claims, texts, strict=False)
-        if text
-    ]
-    return [*lines, ""] if lines else []
+def describe_learning_rates(ladder: LadderReport) -> str:
+    """The origin of the learning rates of its sizes or budgets."""
+    transfer = ladder.ladder.rates
+    if transfer is None:
+        return f"Learning rates are tuned at every {ladder.step_name}, or set by the experiment."
+    if not transfer.power:
+        return (
+            f"The learning rate of each arm is tuned at {ladder.step_name} {transfer.rung}; the others have "
+            "the same."
+        )
+    return (
+        f"The learning rate of each arm is tuned at size {transfer.rung}; at the other sizes it is scaled by "
+        f"the ratio of the training FLOPs of {ladder.baseline} to the power {format_number(transfer.power)}."
+    )
+
+
+def _build_reproduction(ladder: LadderReport) -> Section:
+    device = note(f"Device: {ladder.reproduce.device or 'unknown'}. Finished runs are cached.")
+    return Section("reproduce", "Reproduce", [Code(str(ladder.reproduce.command)), device])

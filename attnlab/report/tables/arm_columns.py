@@ -16,7 +16,6 @@ EFFECT_STATES = {  # short verdicts for a table of many arms
     EffectVerdict.NOT_WORSE: "non-inferior",
     EffectVerdict.INCONCLUSIVE: "inconclusive",
 }
-CACHE_BYTE_KEYS = ("kv_bytes_per_token", "carried_bytes")  # equal values: equal cache size
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,6 @@ def get_values_by_seed(rows: Iterable[Effect], arm: str, baseline: str) -> dict[
     pairs_by_arm = [row.pairs for row in rows if arm in (baseline, row.arm)]
     pairs = max(pairs_by_arm, key=len, default=[])
     return {pair.seed: pair.against if arm == baseline else pair.value for pair in pairs}
-
-
-def compare_by_seed(rows: Iterable[Effect], arm: str, other: str, baseline: str) -> PairedMean:
-    """Average `arm` minus `other` over the seeds of both, from the effects of one metric."""
-    effects = list(rows)
-    values, other_values = (get_values_by_seed(effects, name, baseline) for name in (arm, other))
-    return average_seeds([values[seed] - other_values[seed] for seed in other_values if seed in values])
 
 
 def build_arm_columns(report: Report) -> list[ArmColumn]:

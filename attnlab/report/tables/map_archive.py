@@ -22,6 +22,7 @@ from PIL import Image
 from attnlab.data.token_labels import label_pieces
 from attnlab.errors import InvalidConfig
 
+MapArchive = Mapping[tuple[str, int], Mapping[str, Any]]  # (arm, seed) -> the arrays of that run's maps
 ARCHIVE_NAME = "attention.npz"  # next to report.json, and in the folder of each run
 THUMBNAIL_PIXELS = 64  # side of a thumbnail on the page
 MIN_HATCHED_CELL = 8  # pixels; the distance of strokes

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from markupsafe import Markup, escape
-
 from attnlab.config import CONF
-from attnlab.report.markdown_text import Markdown
+from attnlab.report.section import Link
+from attnlab.report.tables.claim_sources import Citation
 
 ARXIV_ID = re.compile(r"(?<![\d.])\d\d(?:0[1-9]|1[0-2])\.\d{4,5}(?![\d.])")
 BIBLIOGRAPHY = Path("docs", "bibliography.md")  # below the root of the repository
@@ -27,24 +26,12 @@ def find_bibliography(folder: Path) -> str:
     return ""
 
 
-def render_source_html(source: str, bibliography: str) -> Markup:
-    """Render a source with its links; `bibliography` is the address of the bibliography, or empty."""
-    return Markup().join(
-        Markup('<a href="{}">{}</a>').format(address, text) if address else escape(text)
-        for text, address in split_source(source, bibliography)
-    )
+def split_source(source: str, bibliography: str) -> Iterator[str | Link]:
+    """Yield the parts of a source in their order, with links to arxiv.org and to its row in the bibliography.
 
-
-def render_source_markdown(source: str, bibliography: str, kind: type[Markdown] = Markdown) -> Markdown:
-    """Render a source with its links as Markdown."""
-    return kind().join(
-        kind("[{}]({})").format(text, Markdown(address)) if address else text
-        for text, address in split_source(source, bibliography)
-    )
-
-
-def split_source(source: str, bibliography: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a source in their order, each with its address; empty for text without a link."""
+    Args:
+        bibliography: the address of the bibliography; empty links no entry of it.
+    """
     for part in re.split(r"(;\s*)", source):
         anchor = make_anchor(part)
         entry_address = f"{bibliography}#{anchor}" if bibliography and anchor in _load_anchors() else ""
@@ -57,7 +44,19 @@ def split_source(source: str, bibliography: str) -> Iterator[tuple[str, str]]:
             (part[start:end], f"https://arxiv.org/abs/{part[start:end]}"),
             (part[end:], ""),
         ]
-        yield from (piece for piece in pieces if piece[0])
+        yield from (Link(text, address) if address else text for text, address in pieces if text)
+
+
+def format_citation(citation: Citation, bibliography: str) -> list[str | Link]:
+    """The parts of a claim's source, its statement and the conflicting source; [] without a source."""
+    pairs = [("Source", citation.source, citation.source_says)]
+    pairs += [("Conflicting source", citation.other_source, citation.other_says)]
+    parts = list[str | Link]()
+    for title, source, says in pairs if citation.source else ():
+        if source:
+            parts += [f"{' ' if parts else ''}{title}: ", *split_source(source, bibliography)]
+            parts += [f": {says}." if says else "."]
+    return parts
 
 
 def make_anchor(entry: str) -> str:

@@ -166,6 +166,17 @@ def _build_budget_row(
     )
 
 
+def classify_budget_cell(budget: BudgetCheck, row: BudgetRow, cell: BudgetCell) -> str:
+    """State of a budget cell: equal, differs (controlled or not), unmatched by design, or unknown."""
+    if cell.same is None:
+        return "unknown"
+    if cell.same:
+        return "equal"
+    if not row.controlled:
+        return "differs"
+    return "unmatched by design" if is_unmatched(budget, row, cell.arm) else "differs, controlled"
+
+
 def is_unmatched(budget_check: BudgetCheck, row: BudgetRow, arm: str) -> bool:
     """Whether the experiment matches the resource of a row, but leaves this arm unmatched by design."""
     return arm in budget_check.unmatched and row.key == resolve_resource_alias(budget_check.match)

@@ -11,11 +11,6 @@ from attnlab.store.experiment_schema.amounts import (
     convert_to_nats,
     describe_training_amount,
 )
-from attnlab.store.experiment_schema.answer_template import (
-    Placeholder,
-    parse_answer_template,
-    validate_answer_template,
-)
 from attnlab.store.experiment_schema.claim_forms import FORMS, ExpandedClaims, expand_claims
 from attnlab.store.experiment_schema.experiment_config import (
     RESOURCE_ALIASES,
@@ -50,7 +45,6 @@ __all__ = [
     "LadderConfig",
     "LearningRateScaling",
     "Margin",
-    "Placeholder",
     "Relation",
     "RelationField",
     "SweptGrid",
@@ -60,7 +54,5 @@ __all__ = [
     "describe_training_amount",
     "expand_claims",
     "format_sides",
-    "parse_answer_template",
     "resolve_resource_alias",
-    "validate_answer_template",
 ]  # fmt: skip

@@ -182,11 +182,6 @@ class Experiment(FrozenModel):
     question: str = Field(
         "", description="Question that the experiment answers; the first sentence of the report."
     )
-    answer: str = Field(
-        "",
-        description="Sentence that answers the question, with placeholders such as {gqa.outcome} that the "
-        "report fills in. Default: the first claim about the metric, or the best mean of many arms.",
-    )
     size: str | None = Field(None, description="Option of the group `size`, usually set on the command line.")
     arms: list[str] = Field(description="Compared arms, in the order of the tables.")
     arm_overrides: Annotated[dict[str, list[str]], OmitFromSummary] = Field(
@@ -320,7 +315,6 @@ class Experiment(FrozenModel):
         ignored_keys = (
             "name",
             "question",
-            "answer",
             "arm_overrides",
             "overrides",
             "size_overrides",

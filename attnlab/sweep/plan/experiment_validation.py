@@ -21,7 +21,6 @@ from attnlab.store.experiment_schema import (
     Experiment,
     SweptGrid,
     expand_claims,
-    validate_answer_template,
 )
 from attnlab.store.run_schema import FrozenModel, convert_validation_error
 from attnlab.sweep.plan import budget_matching
@@ -105,7 +104,6 @@ def complete_experiment(config: Mapping[str, Any]) -> Experiment:
     }
     experiment = _validate_record(Experiment, completed, name, ())
     margin_validation.validate_margin(experiment)
-    _validate_answer(experiment, expanded.claims)
     _validate_ladder_arms(experiment)
     return experiment
 
@@ -390,26 +388,6 @@ def _validate_matching(declared: Mapping[str, Any], name: str) -> None:
         raise InvalidConfig(
             f"{name} has match={match} but no match_by: set match_by to the key to solve for", ("match_by",)
         )
-
-
-def _validate_answer(experiment: Experiment, raw_claims: Sequence[Mapping[str, Any]]) -> None:
-    """Check the template of the answer.
-
-    Like claims, it may name arms that a command leaves out; with `claims=[]` the report has its usual answer.
-    """
-    if not raw_claims:
-        return
-    pairs = {
-        (raw_claim["arm"], raw_claim.get("against") or experiment.baseline)
-        for raw_claim in raw_claims
-        if raw_claim.get("arm")
-        and raw_claim.get("metric") in (None, experiment.metric)
-        and raw_claim.get("compare") != "ratio"
-    }
-    try:
-        validate_answer_template(experiment.answer, experiment.arm_overrides, pairs)
-    except ValueError as error:
-        raise InvalidConfig(f"answer of {experiment.name}: {error}", ("answer",)) from error
 
 
 def _validate_ladder_arms(experiment: Experiment) -> None:
