@@ -155,7 +155,6 @@ def _summarize_files(report: Report, claim: ClaimResult) -> dict[str, Any]:
     document = files.model_dump(mode="json", exclude={"arms"}) | {
         "looks": report.experiment.looks or "once",
         "basis": claim.basis,
-        "paired": claim.basis in ("t", "ranks"),
         "pairing_gain": claim.pairing.gain if claim.pairing else None,
     }
     for side, arm in zip("ab", files.arms, strict=True):

@@ -154,7 +154,7 @@ def _list_looks(question: Question) -> str | list[int]:
 def _build_empty_budget(runs: Runs) -> Values:
     return {
         "rows": [], "controlled": [], "match": "none", "match_by": None, "unmatched": [], "tuning": None,
-        "lr_tuning": "Unknown: the runs were trained elsewhere.",
+        "lr_tuning": "unknown, as the runs were trained elsewhere",
         "seeds": [
             {"arm": arm, "planned": len(side), "finished": sum(run.status == "done" for run in side)}
             for arm, side in runs.items()
@@ -235,7 +235,7 @@ def _build_interim_analyses(judgment: Judgment, question: Question, numbers: Val
 def _build_effect(judgment: Judgment, question: Question, shared: Values, reasons: list[str]) -> Values:
     """The difference between the arms; where a run diverged, that of the runs that finished."""
     margin, direction = question.margin, question.direction
-    pairs = [] if reasons else _list_pairs(judgment)
+    pairs = _list_pairs(judgment)
     numbers: Values = dict.fromkeys(("mean", "sd", "low", "high", "p", "p_equivalent", "p_noninferior"))
     verdict, n = EffectVerdict.NOT_COMPARABLE, judgment.decision.n
     if not reasons:
@@ -260,7 +260,8 @@ def _build_effect(judgment: Judgment, question: Question, shared: Values, reason
         | numbers
         | {
             "primary": True, "margin": margin, "n": n, "planned": n, "level": CONFIDENCE_LEVEL,
-            "alpha": ALPHA, "p_holm": numbers["p"], "verdict": verdict, "reasons": reasons, "pairs": pairs,
+            "alpha": ALPHA, "p_holm": numbers["p"], "verdict": verdict, "reasons": reasons,
+            "pairs": [pair.model_copy(update={"difference": None}) for pair in pairs] if reasons else pairs,
         }
     )  # fmt: skip
 
@@ -329,7 +330,7 @@ def _describe_files(
         )
     ]  # fmt: skip
     return {
-        "arms": arms, "pairing": judgment.pairing, "reduce": question.reduce,
+        "arms": arms, "paired": judgment.paired, "pairing": judgment.pairing, "reduce": question.reduce,
         "test": BASIS_AND_TEST[judgment.paired, judgment.is_ranked][1],
         "equal_values": count_equal_values(every), "required_runs_per_side": judgment.required_runs,
         "run_times": f"{timeless} of {len(every)} runs do not say when they began" if timeless else "known",

@@ -1165,6 +1165,7 @@ class FilesSection(FrozenModel):
     """
 
     arms: list[ArmFile]
+    paired: bool
     pairing: str
     test: str
     reduce: str
@@ -1220,6 +1221,11 @@ class Report(CurvesReport):
     grid: GridSection | None = None  # of a sweep without an experiment
     claim_groups: list[ClaimGroup] = Field([])
     files: FilesSection | None = None  # of runs that were trained elsewhere
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether the arms have common seeds, as in every sweep."""
+        return self.files is None or self.files.paired
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of report.json, without sections and keys that only other reports have."""

@@ -201,7 +201,7 @@ def test_the_report_is_that_of_an_experiment_of_two_arms(seeds):
     assert (claim.arm, claim.against, claim.region) == ("y", "x", (-np.inf, -0.01))
     assert (effect.mean, effect.verdict in EffectVerdict) == (claim.decision.estimate, True)
     assert [pair.seed for pair in effect.pairs] == ([*range(6)] if seeds else [])
-    assert describe_claim(claim).endswith(f"of 2. {'6 paired seeds' if seeds else '12 runs'}.")
+    assert describe_claim(claim).endswith(f"of 2, {'6 paired seeds' if seeds else '12 runs'}.")
     assert claim.interim_analyses.planned == [6, 12]
     section = files_section.build(report, PageContext())
     tables = list_tables([section])

@@ -3,7 +3,6 @@
 import argparse
 import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +70,7 @@ def _test(options: argparse.Namespace, question: Question | None) -> int:
     if options.json:
         print_json(output)
     else:
+        tests.sort(key=lambda test: not test.accepted)  # first those that must not be cut
         outcomes = [_describe_test(test, question, is_known=test.test <= known) for test in tests]
         print_lines(outcomes, [*confirm, _describe_budget(log)], options.log)
     return EXIT_BY_VERDICT[Verdict.SUPPORTED if winners else Verdict.INCONCLUSIVE][0]
@@ -133,8 +133,9 @@ def _read_candidate(
     counts = len(judgment.values[0]), len(judgment.values[1]), len(judgment.pairs)
     e_value, largest = candidate_log.compute_evalues(judgment, question)
     return CandidateTest(
-        options.champion, word, digests, tuple(_list_seeds([*champion_runs, *runs])), counts,
-        judgment.decision.estimate, e_value, largest,
+        champion=options.champion, candidate=word, digests=digests,
+        seeds=tuple(_list_seeds([*champion_runs, *runs])), runs=counts,
+        estimate=judgment.decision.estimate, e_value=e_value, largest_e_value=largest,
     )  # fmt: skip
 
 
@@ -169,7 +170,7 @@ def _summarize(log: CandidateLog, tests: list[CandidateTest]) -> dict[str, Any]:
         "accepted": log.discoveries,
         "next_threshold": log.next_threshold if log.procedure == "online" else None,
         "digest": log.last_digest,
-        "candidates": [asdict(test) for test in tests],
+        "candidates": [test.to_dict() for test in tests],
     }
 
 

@@ -73,7 +73,7 @@ def _print_noise_floor(options: argparse.Namespace) -> int:
     if options.json:
         print_json(noise)
     else:
-        print(noise_floor.format_noise_floor(noise), flush=True)
+        print_lines([], noise_floor.format_noise_floor(noise))
     return 0
 
 
