@@ -115,7 +115,7 @@ def test_unusable_file_or_word_is_one_line_and_changes_nothing(place, capfd, lin
         ({"digests": ["a"]}, "digests"),
         ({"candidate": []}, "candidate"),
         ({"accepted": "?"}, "accepted"),
-        ({"x": 1}, "x: Unexpected keyword argument"),
+        ({"x": 1}, "x: Extra inputs are not permitted"),
         ({"runs": None}, "runs"),
     ],
 )
