@@ -5,10 +5,10 @@ import subprocess
 from pathlib import Path
 
 import ledger
-import ledger_rows
 import pytest
 from conflicts import find_conflicts
 from false_positives import DECISION_RULES
+from ledger_rows import load_ledger
 from omegaconf import OmegaConf
 
 from attnlab.config import CONF
@@ -124,9 +124,10 @@ def test_references_that_differ_are_found():
 def test_markdown_of_a_ladder_is_rendered_from_its_data(name):
     folder = FOLDER / name
     ladder = load_reworded_ladder(folder)
-    assert (folder / "ladder.md").read_text("utf-8") == ladder_page.render_ladder_markdown(
+    page = ladder_page.build_ladder_page(
         ladder, load_ladder_citations(folder, ladder), find_bibliography(folder)
     )
+    assert (folder / "ladder.md").read_text("utf-8") == render_markdown(page)
 
 
 @pytest.mark.rare
@@ -161,10 +162,8 @@ def test_git_tracks_data_and_markdown_of_references_and_one_page():
 
 @pytest.mark.rare
 def test_ledger_is_computed_from_the_references():
-    ledger_data = ledger_rows.load_ledger(FOLDER)
-    stored = (FOLDER / "README.md").read_text("utf-8")
-    assert ledger_rows.format_totals(ledger_data) in ledger.render_ledger_html(ledger_data, FOLDER)
-    assert stored == ledger.render_ledger_markdown(ledger_data, FOLDER)
+    page = ledger.LedgerPage(load_ledger(FOLDER), find_bibliography(FOLDER), "report.md").build()
+    assert (FOLDER / "README.md").read_text("utf-8") == render_markdown(page)
 
 
 def test_no_decision_rule_exceeds_5_percent_false_positives():

@@ -25,7 +25,7 @@ from attnlab.stats.replications.budget_verdict import (
     SAME_PLATEAU,
     apply_budget_rule,
 )
-from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, GROWS
+from attnlab.stats.replications.scaling_verdict import GROWS, INCONCLUSIVE
 
 BUDGETS = (1, 2, 4, 8)
 SEEDS = 4, 8, 16
@@ -102,7 +102,7 @@ MARGINS_BEHIND = 20.0
 def list_true_verdicts(truth: tuple[float, ...]) -> set[str]:
     """The verdicts that a truth in margins does not contradict, by their definitions in `budget_verdict`."""
     first, last = truth[0], truth[-1]
-    verdicts = {CANNOT_TELL}
+    verdicts = {INCONCLUSIVE}
     verdicts |= {SAME_PLATEAU} if 0 < abs(first) > abs(last) < 1 else set()
     verdicts |= {PERSISTS} if abs(last) > 1 and first * last > 0 else set()
     verdicts |= (

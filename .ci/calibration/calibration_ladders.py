@@ -85,7 +85,7 @@ def list_true_verdicts(truth: Sequence[float]) -> set[str]:
     """The verdicts that a truth in margins does not contradict, by their definitions in `scaling_verdict`."""
     bottom = truth[0]
     top = truth[-1]
-    verdicts = {"CANNOT TELL"}
+    verdicts = {"INCONCLUSIVE"}
     verdicts |= {"HOLDS"} if abs(top - bottom) < 1 else set()
     verdicts |= {"FLIPS"} if bottom * top < 0 else set()
     verdicts |= {"GROWS"} if abs(top) > abs(bottom) else set()
@@ -194,7 +194,7 @@ def format_power_table(margin: float) -> str:
     """With normal noise: every true verdict, and how often it is given."""
     lines = []
     for truth, values in TRUTHS.items():
-        for verdict in sorted(list_true_verdicts(values) - {"CANNOT TELL"}):
+        for verdict in sorted(list_true_verdicts(values) - {"INCONCLUSIVE"}):
             rates = [measure_verdict_rates("normal", truth, seeds, margin)[verdict] for seeds in SEEDS]
             lines.append(format_cells(truth, verdict, *(f"{100 * share:.0f}" for share in rates)))
     return format_table(["truth", "word", *("/".join(map(str, seeds)) for seeds in SEEDS)], lines)

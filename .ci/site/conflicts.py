@@ -12,7 +12,6 @@ from typing import Any
 
 from attnlab.report.number_format import format_number
 from attnlab.report.schema import ClaimResult, Effect, Report
-from attnlab.report.tables.arm_columns import EFFECT_STATES
 from attnlab.report.tables.claim_sources import find_same_claim
 from attnlab.report.tables.wording import DECIDED_VERDICTS, format_effect
 from attnlab.report.verdicts.environment import RESULT_PACKAGES
@@ -153,7 +152,7 @@ def _compare_results(here: _ArmPair, there: _ArmPair) -> list[Difference]:
 
 
 def _find_effect(pair: _ArmPair) -> Effect | None:
-    rows = (row for row in pair.report.effects if row.primary and row.verdict in EFFECT_STATES)
+    rows = (row for row in pair.report.effects if row.primary and row.verdict.is_judgment)
     return next((row for row in rows if (row.arm, row.against) == pair.arms), None)
 
 

@@ -39,7 +39,6 @@ GOAL_TITLES = {
 }
 GOALS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("goals.yaml").read_text("utf-8"))
 CACHE_KEY = "kv_bytes_per_token"
-CACHE_SHARE_METRIC = "cache/share"  # of a cache that stores less than the model's: its bytes over those
 LadderVerdicts = Mapping[tuple[str, str, str], str]  # (experiment, arm, against) -> scaling verdict
 
 
@@ -196,8 +195,7 @@ def _format_throughput(report: Report, effect: Effect) -> str:
 
 def _get_cache_ratio(report: Report, effect: Effect) -> float:
     """Return the KV cache of an arm as a ratio to the baseline's; infinite if it is not counted."""
-    share = _average_runs(report, effect.arm, CACHE_SHARE_METRIC)
-    ratio = share if share is not None else _get_ratio(report, CACHE_KEY, effect.arm)
+    ratio = _get_ratio(report, CACHE_KEY, effect.arm)
     return float("inf") if ratio is None else ratio
 
 

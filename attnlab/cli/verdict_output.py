@@ -20,9 +20,10 @@ from attnlab.store.run_schema import LOST_STATUSES
 EXIT_BY_VERDICT = {  # verdict of the claim -> exit status, verdict of `judge`
     Verdict.SUPPORTED: (0, "better"),
     Verdict.REFUTED: (3, "not better"),
-    Verdict.INCONCLUSIVE: (4, "undecided"),
-    Verdict.NO_RESULT: (4, "undecided"),
-    Verdict.UNTRAINED: (4, "undecided"),
+    Verdict.INCONCLUSIVE: (4, "inconclusive"),
+    Verdict.NO_RESULT: (4, "inconclusive"),
+    Verdict.UNTRAINED: (4, "inconclusive"),
+    Verdict.DEMONSTRATION: (4, "inconclusive"),
     Verdict.NOT_COMPARABLE: (5, "not comparable"),
 }
 COST_KEYS = ("parameters", "flops_per_token", "kv_bytes_per_token", "tokens", "lr")
@@ -102,7 +103,7 @@ def summarize_verdict(report: Report, source: Path | None) -> tuple[int, dict[st
     decision = claim.decision
     summary = {
         "verdict": word,
-        "claim": claim.verdict,  # distinguishes the undecided verdicts
+        "claim": claim.verdict,  # distinguishes the inconclusive ones
         "sentence": describe_claim(claim),
         "metric": claim.metric,
         "unit": claim.unit,

@@ -4,14 +4,12 @@ It is a pure function of report.json.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from attnlab.report.number_format import NONE, TIMES, format_bounds, format_number
 from attnlab.report.schema import (
     BudgetRow,
     ClaimResult,
     Effect,
-    EffectVerdict,
     Report,
     Verdict,
 )
@@ -23,41 +21,15 @@ from attnlab.report.tables.wording import (
     format_quantity,
     list_claim_notes,
 )
+from attnlab.report.verdicts.results import KV_CACHE_BYTES
+from attnlab.report.verdicts.worst_case import Case, find_worst_case, list_cases
 
-KV_CACHE_BYTES = "kv_bytes_per_token"
 SENTENCE_COSTS = (
     KV_CACHE_BYTES,
     "parameters",
     "flops_per_token",
 )  # the first that differs is in the sentence
 MAX_WORDS = 30  # of the sentence
-DEMONSTRATION_STEPS = 200  # fewer steps show no design at its best
-NOT_JUDGED = (
-    EffectVerdict.LEAKING,
-    EffectVerdict.NOT_COMPARABLE,
-    EffectVerdict.NO_RESULT,
-)
-
-
-@dataclass(frozen=True)
-class Case:
-    """An effect of an arm in the experiment's metric, on one corpus where there are several."""
-
-    arm: str
-    against: str
-    corpus: str
-    mean: float
-    low: float | None
-    high: float | None
-    digits: int
-    unit: str
-
-    def describe(self) -> str:
-        """Format `mqa on code, +0.020 nats [+0.003, +0.038]`."""
-        place = f"{self.arm} on {self.corpus}" if self.corpus else self.arm
-        estimate = format_number(self.mean, self.digits, sign=True, unit=self.unit)
-        bounds = format_bounds(self.low, self.high, self.digits)
-        return f"{place}, {estimate}{'' if bounds == NONE else f' {bounds}'}"
 
 
 def answer_question(report: Report) -> str:
@@ -79,7 +51,7 @@ def answer_question(report: Report) -> str:
 
 
 def _describe_outcome(report: Report, claim: ClaimResult) -> str:
-    """Format conclusion and effect of a claim: `a vs b: non-inferior, Δ val/loss −0.001 nats [−0.018, +0.016]`."""
+    """Format conclusion and effect: `a vs b: not worse, Δ val/loss −0.001 nats [−0.018, +0.016]`."""
     if claim.verdict not in DECIDED_VERDICTS or claim.decision.estimate is None:
         return f"{claim.comparison_text}: {format_claim(claim, find_claim_effect(claim, report.effects))}"
     decision, is_ratio = claim.decision, claim.compare == "ratio"
@@ -99,14 +71,19 @@ def _describe_worst_case(report: Report, claim: ClaimResult | None) -> str:
     if worst is None:
         return ""
     if len(cases) == 1:
-        bad_end = worst.low if report.experiment.direction == "higher" else worst.high
-        return "" if bad_end is None else f"at worst {format_number(bad_end, worst.digits, sign=True)}"
+        effect = worst.effect
+        bad_end = effect.low if report.experiment.direction == "higher" else effect.high
+        return "" if bad_end is None else f"at worst {format_number(bad_end, effect.digits, sign=True)}"
     is_answer = claim is not None and (claim.arm, claim.against, claim.metric) == (
         worst.arm, worst.against, report.experiment.metric
     )  # fmt: skip
-    if is_answer and not worst.corpus:
+    if is_answer and not worst.corpus and not worst.label:
         return f"the worst of {_count_cases(cases)}"
-    return f"worst of {_count_cases(cases)}: {worst.describe()}"
+    effect = worst.effect
+    place = " ".join(filter(None, (worst.arm, worst.corpus and f"on {worst.corpus}", worst.label)))
+    estimate = format_number(worst.mean, effect.digits, sign=True, unit=effect.unit)
+    bounds = format_bounds(effect.low, effect.high, effect.digits)
+    return f"worst of {_count_cases(cases)}: {place}, {estimate}{'' if bounds == NONE else f' {bounds}'}"
 
 
 def _describe_cost(report: Report, claim: ClaimResult) -> str:
@@ -128,38 +105,6 @@ def _count_cases(cases: Collection[Case]) -> str:
     return arms_text if len(corpora) < 2 else f"{arms_text} on {len(corpora)} corpora"
 
 
-def list_cases(report: Report) -> list[Case]:
-    """List the effects that may be judged: of each arm, and of each claim on each corpus."""
-    cases = [
-        Case(row.arm, row.against, "", row.mean, row.low, row.high, row.digits, row.unit)
-        for row in report.effects
-        if row.primary and row.mean is not None and row.verdict not in NOT_JUDGED
-    ]
-    if report.corpora is None or report.replication is None:
-        return cases
-    own = report.replication.name
-    claims = {claim.says: claim for claim in report.verdict.claims}
-    cases = [Case(**{**vars(case), "corpus": own}) for case in cases]
-    for corpus_claim in report.corpora.claims:
-        claim = claims.get(corpus_claim.says)
-        if claim is None or claim.metric != report.experiment.metric or claim.compare != "difference":
-            continue
-        cases += [
-            Case(claim.arm, claim.against, row.corpus, row.effect, row.low, row.high, row.digits, row.unit)
-            for row in corpus_claim.rows
-            if row.corpus != own and row.effect is not None and row.verdict in DECIDED_VERDICTS
-        ]
-    return cases
-
-
-def find_worst_case(report: Report, cases: Collection[Case]) -> Case | None:
-    """Find the effect on the bad side of the metric that is largest; None without any effect."""
-    sign = {"higher": -1, "lower": 1}.get(report.experiment.direction or "", 0)
-    if not sign or not cases:
-        return None
-    return max(cases, key=lambda case: sign * case.mean)
-
-
 def describe_scope(report: Report) -> str:
     """Describe what the answer is about: size, parameters, data, seeds, and reservations about its arms."""
     experiment, data = report.experiment, report.reproduce.data
@@ -179,29 +124,6 @@ def describe_scope(report: Report) -> str:
     notes = list_claim_notes([claim] if claim else [])
     scope = ", ".join(parts)
     return " ".join(f"{text[:1].upper()}{text[1:]}." for text in (scope, *notes) if text)
-
-
-def describe_short_training(report: Report) -> str:
-    """Describe training that is too short for a finding about any design; empty for longer training.
-
-    That is fewer than 200 steps, with those of a parent run, and less than one pass over the training text.
-    """
-    totals = list[float]()
-    for arm in report.experiment.arms:
-        tokens, batch, epochs = (
-            get_budget_number(row, arm) if (row := report.budget.find_row(key)) else None
-            for key in ("tokens", "batch_tokens", "epochs")
-        )
-        if not tokens or not batch:
-            continue  # the arm has no finished run, or trains nothing
-        if tokens / batch >= DEMONSTRATION_STEPS or (epochs or 0.0) >= 1:
-            return ""
-        totals.append(tokens / batch)
-    if not totals:
-        return ""
-    fewest, most = (format_number(round(end(totals))) for end in (min, max))
-    steps = fewest if fewest == most else f"{fewest} to {most}"
-    return f"Trained for {steps} steps: a demonstration of the report, not a finding about the designs."
 
 
 def find_headline_claim(report: Report) -> ClaimResult | None:

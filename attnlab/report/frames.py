@@ -239,7 +239,7 @@ class ReportFrames(ResultFrames):
 
     @cached_property
     def tables(self) -> dict[str, Any]:
-        """The tables of the page by name, such as `effects`, `claims` and `arms`: a row each, typed columns."""
+        """The tables of the page by name, such as `effects`, `claims` and `arms`."""
         tables = list_tables(build_sections(self.document))
         return {name: self._to_frame(_build_table(table.iterate_records())) for name, table in tables.items()}
 

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError
 
 from attnlab.report.schema import Interval, MeanInterval, Verdict
 from attnlab.stats.replications.budget_verdict import BUDGET_MEANINGS
-from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, FLIPS, GROWS, HOLDS, SHRINKS
+from attnlab.stats.replications.scaling_verdict import FLIPS, GROWS, HOLDS, INCONCLUSIVE, SHRINKS
 from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.experiment_schema import LadderConfig
 from attnlab.store.run_schema import Direction, FrozenModel, convert_validation_error
@@ -17,9 +17,9 @@ SCALING_MEANINGS = {
     GROWS: "the effect grows with size",
     SHRINKS: "the effect shrinks with size",
     FLIPS: "the effect changes its sign with size",
-    CANNOT_TELL: "whether the effect changes with size: not shown",
+    INCONCLUSIVE: "whether the effect changes with size: not shown",
 }
-VERSION: Final = 2
+VERSION: Final = 3
 LADDER_FILE = "ladder.json"
 
 
@@ -163,7 +163,7 @@ class LadderProvenance(FrozenModel):
 class LadderReport(FrozenModel):
     """The content of ladder.json."""
 
-    version: Literal[2] = Field(VERSION, alias="schema")
+    version: Literal[3] = Field(VERSION, alias="schema")
     name: str
     experiment: str
     question: str | None

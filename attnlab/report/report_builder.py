@@ -45,7 +45,7 @@ from attnlab.report.verdicts.claim_results import (
 from attnlab.report.verdicts.effects import build_effects, list_metrics
 from attnlab.report.verdicts.environment import describe_broken_files, describe_mixed_environments
 from attnlab.report.verdicts.failures import build_failures, describe_lost_runs, find_deviations
-from attnlab.report.verdicts.results import Run, SweepContext, SweepResults
+from attnlab.report.verdicts.results import Run, SweepContext, SweepResults, get_resource
 from attnlab.report.verdicts.training_equivalence import build_calibration_section, format_margin
 from attnlab.report.verdicts.tuning_summary import list_tuning_warnings
 from attnlab.store.experiment_schema import Experiment
@@ -70,7 +70,7 @@ def build_report(
             headline=format_headline(claims, context.not_preregistered),
             exploratory=bool(deviations),
             not_preregistered=context.not_preregistered,
-            deviations=deviations or [],
+            deviations=deviations,
             not_comparable=_list_incomparable_pairs(sweep, budget_check, claims),
             run_warnings=[
                 *_describe_unfinished_runs(sweep),
@@ -104,7 +104,7 @@ def build_report(
         reproduce=build_reproduce_section(sweep, provenance),
         timing=timing,
         runs=[build_run_row(run, sweep) for run in sweep.planned_runs],
-        warnings=collect_warnings(sweep, budget_check, has_preregistration=deviations is not None),
+        warnings=collect_warnings(sweep, budget_check, deviations),
         preregistration=None,
         grid=build_grid_section(sweep, budget_check),
         claim_groups=build_claim_groups(sweep, budget_check, claims),
@@ -171,7 +171,9 @@ def build_run_row(run: Run, sweep: SweepResults | None = None) -> RunRow:
         seconds=result.seconds if result else None,
         started=result.started if result else None,
         metrics=figures,
-        budget=Budget(**result.estimate.get_budget()) if result else Budget(),
+        budget=Budget(**{key: get_resource(result, key) for key in result.estimate.get_budget()})
+        if result
+        else Budget(),
         memory=result.memory if result else {},
         speed=result.speed if result else {},
         head_scores={name: _round_scores(table) for name, table in run.head_scores.items()},
@@ -183,14 +185,13 @@ def _round_scores(table: list[list[float | None]]) -> list[list[float | None]]:
     return [[None if score is None else round(score, 4) for score in layer] for layer in table]
 
 
-def collect_warnings(
-    sweep: SweepResults, budget_check: BudgetCheck, *, has_preregistration: bool
-) -> list[str]:
+def collect_warnings(sweep: SweepResults, budget_check: BudgetCheck, deviations: list[str]) -> list[str]:
     """Collect, a sentence each, the warnings to read before the numbers."""
     warnings = []
-    if not has_preregistration:
+    if sweep.context.overrides and not deviations:
         warnings.append(
-            "The preregistration of this experiment is missing, so deviations from it could not be checked."
+            f"The command changed the experiment: {', '.join(sweep.context.overrides)}. It was preregistered "
+            "before any of its results, so this is another test of the claims."
         )
     n_seeds = min(len(sweep.get_runs(arm)) for arm in sweep.arms)
     if n_seeds < 6:

@@ -26,7 +26,7 @@ from attnlab.store.run_schema import (
     convert_validation_error,
 )
 
-REPORT_VERSION: Final = 13
+REPORT_VERSION: Final = 14
 # Proportions of stored reports that predate the field `kind`.
 OLD_PROPORTIONS = ("val/accuracy", "recall", "labels/agreement", "removable/share")
 Number = int | float
@@ -47,23 +47,61 @@ class Verdict(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
     NOT_COMPARABLE = "NOT COMPARABLE"
     UNTRAINED = "UNTRAINED"
+    DEMONSTRATION = "DEMONSTRATION"
     NO_RESULT = "NO RESULT"
 
 
 class EffectVerdict(StrEnum):
-    """Verdict on an arm against the baseline."""
+    """Verdict on an arm against the baseline. The interval beside the margin shows the size of the effect."""
 
-    BETTER_MORE = "BETTER by more than the margin"
-    BETTER = "BETTER, size undecided"
-    WORSE_MORE = "WORSE by more than the margin"
-    WORSE = "WORSE, size undecided"
+    BETTER = "BETTER"
+    WORSE = "WORSE"
+    EQUAL = "EQUAL"
     EQUIVALENT = "EQUIVALENT"
-    NOT_WORSE = "NON-INFERIOR"
+    NOT_WORSE = "NOT WORSE"
     INCONCLUSIVE = "INCONCLUSIVE"
-    NOT_COMPARABLE = "NOT COMPARABLE"  # from here on: no judgment of the effect's size
+    NOT_COMPARABLE = "NOT COMPARABLE"  # from here on: no judgment of the effect
+    UNTRAINED = "UNTRAINED"
+    DEMONSTRATION = "DEMONSTRATION"
     LEAKING = "SEES FUTURE TOKENS"
     EXPLORATORY = "EXPLORATORY"
     NO_RESULT = "NO RESULT"
+
+    @property
+    def is_judgment(self) -> bool:
+        """Whether it judges the effect, and does not say why there is no judgment."""
+        return self in (
+            EffectVerdict.BETTER,
+            EffectVerdict.WORSE,
+            EffectVerdict.EQUAL,
+            EffectVerdict.EQUIVALENT,
+            EffectVerdict.NOT_WORSE,
+            EffectVerdict.INCONCLUSIVE,
+        )
+
+
+DECIDING_INTERVAL = "The deciding interval"
+MEANINGS: dict[str, str] = {  # of every verdict on a claim or an effect: a sentence, for all readers
+    Verdict.SUPPORTED: f"{DECIDING_INTERVAL} lies entirely in the region where the claim holds.",
+    Verdict.REFUTED: f"{DECIDING_INTERVAL} lies entirely in the region where the claim does not hold.",
+    EffectVerdict.BETTER: f"{DECIDING_INTERVAL} lies entirely on the better side of 0.",
+    EffectVerdict.WORSE: f"{DECIDING_INTERVAL} lies entirely on the worse side of 0.",
+    EffectVerdict.EQUAL: "The arms have the same value in every pair, bit for bit.",
+    EffectVerdict.EQUIVALENT: f"{DECIDING_INTERVAL} lies within the margin on both sides of 0.",
+    EffectVerdict.NOT_WORSE: f"{DECIDING_INTERVAL} excludes a worsening by the margin or more "
+    "(non-inferiority); the arm may be better, equal or a little worse.",
+    Verdict.INCONCLUSIVE: f"{DECIDING_INTERVAL} extends to both sides of a threshold, so these seeds decide "
+    "nothing. This is no evidence that the arms are equal.",
+    Verdict.NOT_COMPARABLE: "The arms differ in more than the compared designs, so a difference between them "
+    "decides nothing.",
+    Verdict.UNTRAINED: "Models that have barely learned cannot show a difference; train them for longer, as "
+    "with size=S.",
+    Verdict.DEMONSTRATION: "The training is too short for a finding about any design; train for longer, as "
+    "with size=S.",
+    EffectVerdict.LEAKING: "The arm sees future tokens by design and is not ranked.",
+    EffectVerdict.EXPLORATORY: "No preregistered claim is tested: the effect is described, not judged.",
+    Verdict.NO_RESULT: "No run has a measurement.",
+}
 
 
 # None in place of an infinite bound, which JSON lacks
@@ -298,7 +336,7 @@ class ClaimResult(PreregisteredClaim, Sensitivity):
     @property
     def holds_by_construction(self) -> bool:
         """Whether the claim is an identity (a count, an equality or a theorem): only a bug can refute it."""
-        return self.decision.exact or self.identity
+        return self.identity or (self.basis == "exact" and self.decision.exact)
 
 
 class ClaimStatus(FrozenModel):
@@ -1199,7 +1237,7 @@ class CurvesReport(HeadsReport):
 class Report(CurvesReport):
     """Content of report.json."""
 
-    version: Literal[13] = Field(REPORT_VERSION, alias="schema")
+    version: Literal[14] = Field(REPORT_VERSION, alias="schema")
     verdict: VerdictSection
     replication: ReplicationContext | None
     corpora: CorporaSection | None

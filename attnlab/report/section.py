@@ -1,7 +1,7 @@
 """What a page consists of: sections of text, tables and charts, as data.
 
-A section is built from results by one function, and drawn by renderers that know nothing of its content: HTML,
-Markdown, terminal, data frames and W&B tables. So a new table is one function in one file.
+A section is built from results by one function, and drawn by renderers that know nothing of its content:
+HTML, Markdown, terminal, data frames and W&B tables. So a new table is one function in one file.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +19,7 @@ SIGNS = {  # of verdicts, for readers who cannot tell colors
     "INCONCLUSIVE": "?",
     "NOT COMPARABLE": "≠",
     "UNTRAINED": "∅",
+    "DEMONSTRATION": "∅",
     "NO RESULT": "∅",
 }
 WIDE, NARROW = 640, 350  # pixels of a chart on a page, and on a phone
@@ -133,9 +134,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table; `details` are folded below it."""
+    """A row of a table, of cells and text; `details` are folded below it."""
 
-    cells: Sequence[Cell | str]
+    cells: Sequence[Any]
     details: Sequence["Block"] = ()
 
     @property
@@ -157,7 +158,7 @@ class Table:
     name: str
     caption: str
     columns: Sequence[Column]
-    rows: Sequence[Row | Sequence[Cell | str]]
+    rows: Sequence[Row | Sequence[Any]]
     by_arm: bool = False
     is_long: bool = False
     is_sortable: bool = True
@@ -315,7 +316,7 @@ Block = Text | Items | Terms | Code | Table | Chart | ChartRow | Key | Fold | He
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page under a heading, whose name in the navigation is `title`; a long one is in HTML alone."""
+    """A part of a page under a heading; `title` names it in the navigation. A long one is in HTML alone."""
 
     id: str
     title: str

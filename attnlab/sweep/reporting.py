@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from attnlab.errors import escape_unprintable
 from attnlab.store import file_names, run_directories
-from attnlab.store.experiment_schema import Experiment
 from attnlab.store.guards import digests, preregistrations, run_references
 from attnlab.store.guards.preregistrations import Preregistration
 from attnlab.store.run_schema import RunConfig
@@ -125,7 +124,7 @@ def assemble_report(
     device = plan.runs[0].estimate.device_kind
     records = [run.result for run in runs if run.result]
     source = collect_provenance(command_line, plan.declared or {}, plan.changed, device, records)
-    context = SweepContext(  # includes the terms of the file, so that the report can list each deviation
+    context = SweepContext(
         plan.experiment,
         overrides=plan.changed,
         waived_invariants=plan.unchecked,
@@ -133,11 +132,6 @@ def assemble_report(
         required_seeds=interim_status.count_required_seeds(plan, root),
         tuning=plan.tuning.summarize() if plan.tuning is not None else None,
         compute_calibration=interim_status.load_compute_calibration(plan, root),
-        preregistered={
-            key: value
-            for key, value in (plan.declared or {}).items()
-            if key in Experiment.list_decisive_keys()
-        },
         not_preregistered=plan.declared is None,
         grid=plan.grid,
         preregistration=preregistration,

@@ -48,11 +48,11 @@ def run_judge(attnlab):
             ["heads=one", "heads=four", "--margin", "0.02", SEEDS], 3, "not better", marks=pytest.mark.rare
         ),
         pytest.param(
-            ["heads=four", "heads=one", "--margin", "0.12", SEEDS], 4, "undecided", marks=pytest.mark.rare
+            ["heads=four", "heads=one", "--margin", "0.12", SEEDS], 4, "inconclusive", marks=pytest.mark.rare
         ),
         (["heads=four", "heads=one", "--margin=0.02", "--budget=cache", SEEDS], 5, "not comparable"),
         pytest.param(
-            ["heads=four", "heads=one", "--margin", "0.02", "seed=0", "looks=null"], 4, "undecided",
+            ["heads=four", "heads=one", "--margin", "0.02", "seed=0", "looks=null"], 4, "inconclusive",
             marks=pytest.mark.rare,
         ),
     ],

@@ -91,11 +91,7 @@ def build_context(world: World, **changes: Any) -> SweepContext:
         for claim in settings["claims"]
         if claim["arm"] in arms
     ]
-    declared = {
-        key: settings[key]
-        for key in ("arms", "seeds", "margin", "metric", "direction", "claims", "controlled")
-    }
-    keys = {**settings, "preregistered": declared, **changes}
+    keys = {**settings, **changes}
     experiment = {key: keys.pop(key) for key in Experiment.model_fields if key in keys}
     return SweepContext(Experiment.model_validate(experiment), **keys)
 

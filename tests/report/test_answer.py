@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from PIL import Image
 from synthetic import World, build_context, build_provenance, replace_result, write_runs
 from worlds import EVIL, SyntheticReports
 
-from attnlab.report.answer import build_answer, build_arms_table, describe_short_training
+from attnlab.report.answer import build_answer, build_arms_table
 from attnlab.report.charts import vega_layers
 from attnlab.report.charts.chart_renderer import RenderedCharts, Sheet
 from attnlab.report.charts.svg import BAND, LITERAL_COLORS
@@ -23,9 +24,11 @@ from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.summary import EDGE_MARGIN, MAX_ARMS, WIDTH, render_slide
 from attnlab.report.pages.terminal import format_terminal_lines
 from attnlab.report.report_builder import build_report, compute_claim_statuses
-from attnlab.report.schema import Report, load_report
+from attnlab.report.schema import MEANINGS, EffectVerdict, Report, load_report
 from attnlab.report.tables import filled_answer
 from attnlab.report.tables.wording import DELTA
+from attnlab.report.verdicts.budget_check import describe_short_training
+from attnlab.report.verdicts.worst_case import find_worst_case
 
 REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 
@@ -87,14 +90,24 @@ def test_arms_table_has_learning_rate_and_precision_if_an_arm_differs_from_the_b
     assert len(re.findall(rf'<th scope="col"[^>]*>{column}</th>', render_html(report))) == 1
 
 
-def test_short_training_of_unequal_arms_is_a_range(tmp_path: Path) -> None:
+def test_short_training_is_a_demonstration_that_decides_no_loss(tmp_path: Path) -> None:
     runs = []
     for run in write_runs(tmp_path, World()):
-        steps = 4 if run.arm == "gqa" else 8
+        steps = 60 if run.arm == "gqa" else 199
         estimate = run.result.estimate.model_copy(update={"steps": steps, "tokens": steps * 512})
         runs.append(replace_result(run, estimate=estimate))
-    report = build_report(build_context(World()), runs, None, build_provenance())
-    assert describe_short_training(report).startswith("Trained for 4 to 8 steps: a demonstration")
+    report = build_report(build_context(World(), controlled=[]), runs, None, build_provenance())
+    assert describe_short_training(report.budget).startswith("Trained for 60 to 199 steps: a demonstration")
+    verdicts = [claim.verdict for claim in report.verdict.claims]
+    assert verdicts == ["DEMONSTRATION", "DEMONSTRATION", "SUPPORTED"], "a count needs no training"
+    statuses = compute_claim_statuses(build_context(World(), controlled=[]), runs)
+    assert [status.verdict for status in statuses] == verdicts
+    assert {row.verdict for row in report.effects if row.primary} == {"DEMONSTRATION"}
+    assert report.verdict.headline == "both claims DEMONSTRATION; 1 identity holds"
+    for lines in ([*format_terminal_lines(report)], [render_markdown(report)], [render_html(report)]):
+        text = "\n".join(lines).replace("\\", "")
+        assert "margin ±0.03: DEMONSTRATION. " in text
+        assert MEANINGS["DEMONSTRATION"] in text or len(lines) > 1
 
 
 def test_measurements_without_training_are_no_demonstration(tmp_path: Path) -> None:
@@ -103,7 +116,7 @@ def test_measurements_without_training_are_no_demonstration(tmp_path: Path) -> N
         for run in write_runs(tmp_path, World())
     ]
     report = build_report(build_context(World()), runs, None, build_provenance())
-    assert describe_short_training(report) == ""
+    assert describe_short_training(report.budget) == ""
 
 
 def make_report(folder: Path, world: World, **changes: Any) -> Report:
@@ -185,7 +198,7 @@ def test_first_columns_are_arm_value_difference_and_verdict(tmp_path: Path) -> N
 def test_tables_show_the_level_of_a_verdict_that_their_interval_would_not_give(tmp_path: Path) -> None:
     report = make_report(tmp_path, World())
     worse = next(row for row in report.effects if row.arm == "mqa" and row.primary)
-    strict = worse.model_copy(update={"alpha": 0.01, "verdict": "INCONCLUSIVE"})
+    strict = worse.model_copy(update={"alpha": 0.01, "verdict": EffectVerdict.INCONCLUSIVE})
     report = report.model_copy(
         update={"effects": [strict if row is worse else row for row in report.effects]}
     )
@@ -229,8 +242,63 @@ def test_arm_that_sees_future_tokens_says_so_in_its_row_and_comes_last(tmp_path:
     assert any(line.startswith(pair) for line in format_terminal_lines(report)), "no claim is about gqa"
 
 
+def test_cache_is_the_bytes_that_each_arm_holds(tmp_path: Path) -> None:
+    """The formula of the model has 1,024 bytes for every cache; those of the ledger are the ratios."""
+    runs = [
+        replace_result(run, metrics=run.result.metrics | {"cache/share": 0.375}) if run.arm == "gqa" else run
+        for run in write_runs(tmp_path, World())
+    ]
+    report = build_report(build_context(World()), runs, None, build_provenance())
+    model_bytes = {run.arm: run.result.estimate.kv_bytes_per_token for run in runs}
+    held = model_bytes | {"gqa": model_bytes["gqa"] * 0.375}
+    header, rows = build_arms_table(report)
+    assert {row[0]: row[header.index("KV cache per token (B)")] for row in rows} == {
+        arm: f"{value:,.0f}" for arm, value in held.items()
+    }
+    assert {cell.arm: cell.value for cell in report.budget.find_row("kv_bytes_per_token").cells} == held
+    assert {run.arm: run.budget.kv_bytes_per_token for run in report.runs} == held
+    assert report.verdict.claims[2].decision.estimate == held["gqa"] / held["mha"]
+    published = load_report(REFERENCES / "lossy_caches" / "report.json")
+    shares = {run.arm: run.metrics["cache/share"] for run in published.runs if "cache/share" in run.metrics}
+    for row in build_answer(published).arms:
+        assert row.costs in ([1024 * shares.get(row.arm, 1.0)], [None])
+
+
+@pytest.mark.parametrize(
+    ("experiment", "arms", "arm", "label", "corpus", "mean", "beyond"),
+    [
+        ("lossy_caches", (), "window_needle", "loss increase at distance/48", "", 6.6, True),
+        ("lossy_caches", ("h2o_quarter_recall", "h2o_recall"), "h2o_quarter_recall",
+         "loss increase with this cache", "", 5.65, True),
+        ("lossy_caches", ("int8", "snapkv"), None, "", "", 0.0, False),
+        ("rope_vs_learned", (), None, "", "", 0.0, False),
+        ("gqa_vs_mha", (), "mqa", "val/loss", "pydocs", 0.0205, False),
+    ],
+)  # fmt: skip
+def test_worst_case_is_the_largest_harm_over_arms_conditions_and_corpora(
+    experiment: str, arms: Sequence[str], arm: str | None, label: str, corpus: str, mean: float, beyond: bool
+) -> None:
+    case = find_worst_case(load_report(REFERENCES / experiment / "report.json"), arms)
+    if arm is None or case is None:
+        assert case is arm
+        return
+    assert (case.arm, case.label, case.corpus, case.is_beyond_margin) == (arm, label, corpus, beyond)
+    assert case.harm[0] == pytest.approx(mean, rel=0.02)
+    assert 0 < case.harm[1] < case.harm[0] < case.harm[2]
+
+
+def test_worst_case_of_a_metric_that_is_better_if_higher_is_a_fall(tmp_path: Path) -> None:
+    report = make_report(
+        tmp_path, World({"mha": 0.0, "gqa": 0.2, "mqa": -0.2}), direction="higher", claims=[], margin=0.1
+    )
+    case = find_worst_case(report)
+    assert case is not None
+    assert (case.arm, case.is_beyond_margin) == ("mqa", True)
+    assert case.harm[0] == pytest.approx(0.2)
+
+
 def test_arm_that_sees_future_tokens_is_not_ranked() -> None:
-    """No row of causal_leakage may read `BETTER by more than the margin` and nothing else."""
+    """No row of causal_leakage may read `BETTER` and nothing else."""
     last = build_answer(load_report(REFERENCES / "causal_leakage" / "report.json")).arms[-1]
     assert (last.arm, last.is_ranked) == ("unmasked", False)
     assert last.verdict == "SEES FUTURE TOKENS (by design)"

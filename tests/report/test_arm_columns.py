@@ -6,10 +6,11 @@ import pytest
 from synthetic import World, build_context, build_provenance, write_runs
 
 from attnlab import stats
-from attnlab.report.answer import build_answer, build_arms_table, find_equal_byte_arms
-from attnlab.report.pages.html import render_html
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import EffectVerdict, Report
+from attnlab.report.section import list_tables
+from attnlab.report.sections import PageContext, tradeoff
+from attnlab.report.sections.answer import build_arms_table
 from attnlab.report.tables import arm_columns
 
 ARMS = ["mha", *(f"arm_{i}" for i in range(1, arm_columns.MANY_ARMS + 1))]
@@ -32,16 +33,15 @@ def test_many_arms_get_columns_for_every_metric_and_the_longest_text(many_arms_r
     assert accuracy.label == "val/accuracy"
     assert {arm: cell.mean for arm, cell in accuracy.cells.items()} == dict.fromkeys(ARMS, 0.5)
     assert {arm: cell.mean for arm, cell in longest.cells.items()} == dict.fromkeys(ARMS, 4.1)
-    header, rows = build_arms_table(many_arms_report)
-    assert header[4:6] == ["val/accuracy (nats)", "loss at 2 times the trained length (nats)"]
-    assert all(len(row) == len(header) for row in rows)
-    short_header, _ = build_arms_table(many_arms_report, has_all_columns=False)
-    assert "val/accuracy (nats)" not in short_header, "a slide has no room for them"
+    rows = [*build_arms_table(many_arms_report).iterate_records()]
+    assert {row["arm"]: row["val/accuracy"] for row in rows} == dict.fromkeys(ARMS, 0.5)
+    assert {row["loss at 2 times the trained length"] for row in rows} == {4.1}
 
 
 def test_few_arms_get_no_additional_columns(tmp_path: Path) -> None:
     report = make_report(tmp_path, ARMS[:-1])
-    assert arm_columns.build_arm_columns(report) == [] == find_equal_byte_arms(report, build_answer(report))
+    assert arm_columns.build_arm_columns(report) == []
+    assert [*list_tables([tradeoff.build(report, PageContext())])] == ["costs"]
 
 
 def test_arms_of_equal_bytes_are_grouped_with_their_distance_to_the_best(many_arms_report: Report) -> None:
@@ -55,9 +55,18 @@ def test_arms_of_equal_bytes_are_grouped_with_their_distance_to_the_best(many_ar
     many_arms_report = many_arms_report.model_copy(
         update={"tradeoff": [cache.model_copy(update={"points": points})]}
     )
-    rows = find_equal_byte_arms(many_arms_report, build_answer(many_arms_report))
-    arms = [row.arm for row in rows]
-    assert arms == ["mha", "arm_1", "arm_2", "arm_4", "arm_6", "arm_8", "arm_3", "arm_7"]
+    tables = list_tables([tradeoff.build(many_arms_report, PageContext())])
+    rows = [*tables["equal_cache"].iterate_records()]
+    assert [row["arm"] for row in rows] == [
+        "mha",
+        "arm_1",
+        "arm_2",
+        "arm_4",
+        "arm_6",
+        "arm_8",
+        "arm_3",
+        "arm_7",
+    ]
     values = {
         arm: {run.seed: run.metrics["val/loss"] for run in many_arms_report.runs if run.arm == arm}
         for arm in ("arm_3", "arm_7")
@@ -65,12 +74,11 @@ def test_arms_of_equal_bytes_are_grouped_with_their_distance_to_the_best(many_ar
     expected = stats.estimate_paired_difference(
         [values["arm_7"][seed] - values["arm_3"][seed] for seed in values["arm_3"]]
     )
-    difference = rows[-1].difference
-    assert (difference.mean, difference.low, difference.high) == pytest.approx(
-        (expected.mean, expected.low, expected.high)
+    assert [rows[-1][key] for key in ("difference", "difference_low", "difference_high")] == pytest.approx(
+        [expected.mean, expected.low, expected.high]
     )
-    assert rows[0].difference.mean == rows[6].difference.mean == 0
-    assert "Ranking at equal cache size" in render_html(many_arms_report)
+    assert [row["kv_bytes_per_token"] for row in rows[5:7]] == [128, 64]
+    assert rows[0]["difference"] is rows[6]["difference"] is None, "the best of their sizes"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from attnlab.report.ladder_schema import load_ladder
 from attnlab.report.pages.index import render_index
 from attnlab.report.replications import ladder_page
 from attnlab.report.replications.ladder_analysis import build_ladder_report
+from attnlab.report.replications.ladder_figures import build_ladder_effect_figures, build_loss_figures
 from attnlab.report.schema import Report
 from attnlab.stats.replications.budget_verdict import BudgetTrajectories
 
@@ -52,7 +53,7 @@ def create_budget_ladder(*means: float, seeds: int = 6) -> dict[str, Report]:
         ((-0.1, -0.06, -0.03, -0.001), "SAME PLATEAU"),
         ((-0.06, -0.06, -0.06, -0.06), "PERSISTS"),
         ((-0.03, -0.05, -0.07, -0.09), "GROWS"),
-        ((0.0, 0.0, 0.0, 0.0), "CANNOT TELL"),
+        ((0.0, 0.0, 0.0, 0.0), "INCONCLUSIVE"),
     ],
 )
 def test_verdict_of_a_ladder_of_budgets(means, verdict):
@@ -82,9 +83,27 @@ def test_a_seed_without_every_budget_is_left_out():
     runs = [run for run in last.runs if run.seed != 0]
     reports["heads@tokens.8x"] = last.model_copy(update={"runs": runs})
     [row] = build_ladder_report(reports).comparisons
-    assert [effect.n for effect in row.effects] == [6, 6, 6, 5]
-    kept = BudgetTrajectories([1, 2, 4, 8], np.array([effect.differences[-5:] for effect in row.effects]).T)
+    assert [effect.n for effect in row.effects] == [5, 5, 5, 5]
+    kept = BudgetTrajectories([1, 2, 4, 8], np.array([effect.differences for effect in row.effects]).T)
     assert row.change.mean == kept.estimate_change().mean
+
+
+def test_figures_are_drawn_at_the_tokens_of_each_budget():
+    """An arm with more FLOPs per token has the same tokens, so its points share the baseline's x."""
+    reports = create_budget_ladder(-0.1, -0.06, -0.03, -0.001)
+    for title, report in reports.items():
+        content = report.to_dict()
+        for run in content["runs"]:
+            run["budget"]["flops_per_token"] *= 1.7 if run["arm"] == "four" else 1
+        reports[title] = Report.model_validate(content)
+    ladder = build_ladder_report(reports)
+    tokens = {float(size.tokens) for size in ladder.sizes}
+    [losses] = build_loss_figures(ladder, 640)
+    [effects] = build_ladder_effect_figures(ladder, 640)
+    for figure, arms in ((losses, ("two", "four")), (effects, (None,))):
+        rows = figure.spec["data"]["values"]
+        for arm in arms:
+            assert {row["flops"] for row in rows if row.get("arm") == arm} == tokens
 
 
 def test_page_and_text_speak_of_budgets(tmp_path, blank_charts):
@@ -99,8 +118,8 @@ def test_page_and_text_speak_of_budgets(tmp_path, blank_charts):
         assert "SAME PLATEAU" in text
         assert "Effect at each budget" in text
         assert "tuned at budget 2x; the others have the same" in text
-        assert "All intervals are 95% CIs. Those at one budget are of its seeds alone, without" in text
-        body = re.sub(r"<(style|script)>.*?</\1>", "", text, flags=re.DOTALL)
+        body = re.sub(r"<(style|script)>.*?</\1>|</?span[^>]*>", "", text, flags=re.DOTALL)
+        assert "All intervals are 95% CIs. Those at one budget are of its seeds alone, without" in body
         assert not re.search(r"ladder size|at each size|across sizes|ten times", body, re.IGNORECASE)
     assert "reached sooner, not lower" in terminal
     [summary] = ledger_rows.summarize_scaling_verdicts([ladder]).values()
@@ -117,5 +136,5 @@ def test_arms_with_other_learning_rates_have_a_caveat_about_budgets():
     [row] = ladder.comparisons
     rates = {row.arm: 0.006, row.against: 0.003}
     sizes = [size.model_copy(update={"learning_rates": rates}) for size in ladder.sizes]
-    text = ladder_page.render_ladder_markdown(ladder.model_copy(update={"sizes": sizes}))
-    assert "they are not tuned at the other budgets, so part of the effect there" in text
+    caveat = ladder_page.describe_learning_rate_caveat(ladder.model_copy(update={"sizes": sizes}), row)
+    assert "they are not tuned at the other budgets, so part of the effect there" in caveat

@@ -12,16 +12,20 @@ import pytest
 from synthetic import World, build_context, build_provenance, write_runs
 
 from attnlab.report.charts import chart_renderer
-from attnlab.report.charts.comparison_figures import Figure
-from attnlab.report.pages.html import list_page_figures
 from attnlab.report.pages.report_files import render_report, write_report
 from attnlab.report.report_builder import build_report
+from attnlab.report.section import Chart, list_charts
+from attnlab.report.sections import build_sections
 
 POINT: dict[str, Any] = {
     "data": {"values": [{"x": 1, "arm": "a\0b"}]},
     "mark": "point",
     "encoding": {"x": {"field": "x"}, "y": {"field": "arm", "type": "nominal"}},
 }
+
+
+def make_chart(name: str, spec: dict[str, Any] = POINT, *, has_picture: bool = False) -> Chart:
+    return Chart(name, "a chart", lambda: spec, is_fixed=True, has_picture=has_picture)
 
 
 @pytest.fixture
@@ -72,12 +76,11 @@ def test_failed_renderer_costs_no_page(
     install_renderer(monkeypatch, tmp_path, *lines)
     monkeypatch.setattr(chart_renderer, "TIMEOUT", 0.3)
     page = render_report(report_folder).read_text("utf-8")
-    figures = (
-        len(list_page_figures(synthetic_reports["single"][0])) + 3 + 1
-    )  # beside the Markdown, and the slide
+    charts = list_charts(build_sections(synthetic_reports["single"][0]))
+    figures = sum(len(chart.list_names()) + chart.has_picture for chart in charts) + 1  # and the slide
     message = f"{figures} of {figures} figures could not be rendered ({reason})"
     assert message in page[: page.index('class="claims"')]
-    assert f"Figure not rendered: {list_page_figures(synthetic_reports['single'][0])[0].label[:30]}" in page
+    assert f"Figure not rendered: {charts[0].label[:30]}" in page
     assert not list((report_folder / "figures").iterdir()), "what is old there would be taken for new"
     short = (report_folder / "report.md").read_text("utf-8").replace("\\", "")
     assert message in short
@@ -87,18 +90,17 @@ def test_failed_renderer_costs_no_page(
 def test_figures_finished_before_a_crash_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     half = """open(sys.argv[2], "w").write('["svg", "<svg/>"]\\n["svg", "<sv')"""
     install_renderer(monkeypatch, tmp_path, half, "os.abort()")
-    charts = chart_renderer.render_charts([Figure("one", POINT, "a point"), Figure("two", POINT, "a point")])
+    charts = chart_renderer.render_charts([make_chart("one"), make_chart("two")])
     assert charts.svgs == {"one": "<svg/>"}
-    assert charts.errors == {"two": "the rendering process was killed by SIGABRT"}
+    assert charts.errors == ["the rendering process was killed by SIGABRT"]
 
 
 def test_invalid_figure_costs_no_other_figure() -> None:
-    good, bad = Figure("good", POINT, "a point"), Figure("bad", {"mark": 7}, "no chart")
-    charts = chart_renderer.render_charts([bad, good], [Figure("beside", POINT, "a point")])
-    assert list(charts.svgs) == ["good"]
-    assert charts.pngs["beside"].startswith(b"\x89PNG")
-    assert list(charts.errors) == ["bad"]
-    assert charts.error_messages[0].startswith("1 of 3 figures could not be rendered (ValueError: ")
+    good, bad = make_chart("good", has_picture=True), make_chart("bad", {"mark": 7}, has_picture=True)
+    charts = chart_renderer.render_charts([bad, good])
+    assert list(charts.svgs) == list(charts.pngs) == ["good"]
+    assert charts.pngs["good"].startswith(b"\x89PNG")
+    assert charts.error_messages[0].startswith("2 of 4 figures could not be rendered (ValueError: ")
 
 
 def test_page_is_written_without_a_renderer_process(
@@ -112,11 +114,9 @@ def test_page_is_written_without_a_renderer_process(
 
 @pytest.mark.rare
 def test_nul_in_a_name_is_replaced(tmp_path: Path) -> None:
-    charts = chart_renderer.render_charts(
-        [Figure("svg", POINT, "a point")], [Figure("png", POINT, "a point")]
-    )
-    assert charts.errors == {}
-    assert "a\ufffdb" in charts.svgs["svg"]
+    charts = chart_renderer.render_charts([make_chart("one", has_picture=True)])
+    assert charts.errors == []
+    assert "a\ufffdb" in charts.svgs["one"]
     world = World(seeds=[0, 1], tokens=["a\0b", "c", "d"], note="\0")
     report = build_report(build_context(world), runs := write_runs(tmp_path, world), None, build_provenance())
     page = write_report(tmp_path / "report", report, runs).read_text("utf-8")

@@ -13,7 +13,8 @@ from attnlab.errors import InvalidConfig
 from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
 from attnlab.report.markdown_text import Markdown
 from attnlab.report.pages import index, report_files, summary
-from attnlab.report.replications.ladder_page import render_ladder_markdown
+from attnlab.report.pages.markdown import render_markdown
+from attnlab.report.replications.ladder_page import build_ladder_page
 from attnlab.report.schema import Report, load_report
 from attnlab.report.tables import claim_sources
 
@@ -81,7 +82,7 @@ def test_a_ladder_size_states_the_margin_of_the_ladder():
     ladder = claim_sources.load_reworded_ladder(folder)
     assert {claim.says for claim in ladder.claims} == set(words[: len(SAMPLED)])
     assert (ladder.question, ladder.margin_reason) == (CURRENT.question, margin_reason)
-    assert "0.02 nats" in render_ladder_markdown(ladder)
+    assert "0.02 nats" in render_markdown(build_ladder_page(ladder))
     stored = load_ladder(folder)
     assert ladder.comparisons == stored.comparisons
     assert [claim.verdicts for claim in ladder.claims] == [claim.verdicts for claim in stored.claims]

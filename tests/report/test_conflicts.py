@@ -3,14 +3,15 @@
 import json
 from pathlib import Path
 
-import ledger
 import pytest
 from conflicts import Conflict, Difference, find_conflicts
+from ledger import LedgerPage
 from ledger_rows import load_ledger
 from synthetic import World, build_context, build_provenance, build_timing, write_runs
 
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import load_report
+from attnlab.report.section import list_tables
 
 SEEDS = [0, 1, 2, 3, 4, 5]
 FAST = {"optim": {"lr": 0.006}}
@@ -90,12 +91,9 @@ def test_budgets_of_one_ladder_are_no_conflict(tmp_path: Path, other: str, is_co
 def test_ledger_lists_reports_that_differ(tmp_path: Path) -> None:
     folder = tmp_path / "reports"
     write_heads_report(tmp_path, "slow", 0.05, {})
-    assert "Results that differ" not in ledger.render_ledger_markdown(load_ledger(folder), folder)
+    assert "conflicts" not in list_tables(LedgerPage(load_ledger(folder)).build().sections)
     write_heads_report(tmp_path, "fast", -0.05, FAST)
-    loaded = load_ledger(folder)
-    markdown = ledger.render_ledger_markdown(loaded, folder).partition("## Results that differ")[2]
-    assert "| report | [fast](fast/report.md) | [slow](slow/report.md) |" in markdown
-    assert "| optim.lr of gqa | 0.006 | 0.003 |" in markdown
-    page = ledger.render_ledger_html(loaded, folder).partition("Results that differ")[2]
-    assert '<th scope="col"><a href="fast/report.html">fast</a></th>' in page
-    assert "<td>0.006</td><td>0.003</td>" in page
+    table = list_tables(LedgerPage(load_ledger(folder)).build().sections)["conflicts"]
+    head, *rows = table.full_rows
+    assert [cell.href for cell in head.cells] == ["", "fast/report.html", "slow/report.html"]
+    assert ["optim.lr of gqa", "0.006", "0.003"] in [[cell.text for cell in row.cells] for row in rows]

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 from synthetic import World, _write_run, build_provenance
 
-from attnlab.report.charts.contrast_figures import build_contrast_figures
-from attnlab.report.markdown_text import Markdown
-from attnlab.report.pages.report_files import write_report
+from attnlab.report.charts.chart_renderer import render_charts
 from attnlab.report.replications.arm_pairs import compute_differences
 from attnlab.report.report_builder import build_report
-from attnlab.report.schema import Report, load_report
-from attnlab.report.tables.claim_group_tables import build_group_table, rank_effects
+from attnlab.report.schema import Report
+from attnlab.report.section import Heading, Section, Table, list_charts, list_tables
+from attnlab.report.sections import PageContext, contrasts
 from attnlab.report.verdicts.results import SweepContext, read_run
 from attnlab.store import fingerprint
 from attnlab.sweep.plan.experiment_validation import complete_experiment
@@ -34,8 +33,6 @@ def make_report(
     claims: list[dict],
     losses: dict = LOSSES,
     overrides: dict = OVERRIDES,
-    *,
-    is_written: bool = False,
 ) -> Report:
     """Build the report of these losses, by arm and seed; a None is a diverged run."""
     seeds = list(range(len(losses["mha"])))
@@ -58,10 +55,11 @@ def make_report(
             folder = tmp_path / "runs" / fingerprint.compute_digest([arm, seed], 16)
             _write_run(folder, world, arm, seed, loss or 0.0, "done" if loss is not None else "diverged")
             runs.append(read_run(folder, arm, seed))
-    report = build_report(SweepContext(experiment), runs, None, build_provenance())
-    if is_written:
-        write_report(tmp_path / "reports" / "gqa_vs_mha", report, runs)
-    return report
+    return build_report(SweepContext(experiment), runs, None, build_provenance())
+
+
+def build_section(report: Report) -> Section | None:
+    return contrasts.build(report, PageContext())
 
 
 def test_interaction_has_the_value_computed_by_hand(tmp_path):
@@ -134,11 +132,10 @@ def test_parts_left_out_are_ranked_by_the_loss_that_their_omission_costs(tmp_pat
     }  # fmt: skip
     report = make_report(tmp_path, [claim], losses, overrides)
     assert report.experiment.arms == [*losses]
-    [group] = report.claim_groups
-    assert [effect.name for effect in rank_effects(group)] == [
-        "without_act", "without_a_norm", "without_b_norm",
-    ]  # fmt: skip
-    assert [effect.mean for effect in rank_effects(group)] == pytest.approx([0.55, 0.15, 0.0])
+    [table] = list_tables([build_section(report)]).values()
+    effects = {row["effect"]: row["estimate"] for row in table.iterate_records()}
+    assert [*effects] == ["without_act", "without_a_norm", "without_b_norm"]
+    assert [*effects.values()] == pytest.approx([0.55, 0.15, 0.0])
 
 
 def test_diverged_arms_have_the_worst_value_on_their_side(tmp_path):
@@ -152,33 +149,34 @@ def test_diverged_arms_have_the_worst_value_on_their_side(tmp_path):
     assert result.decision.estimate == pytest.approx(0.1), "the median of minus infinity, 0.1 and 0.3"
 
 
-def test_pages_show_each_group_and_reports_keep_it(tmp_path):
+def test_section_shows_each_group_and_reports_keep_it(tmp_path):
     claims = [
         {"says": "{arm} is below {against}", "chain": ["mha", "gate", "xsa"], "is": "below", "threshold": 0},
         {"says": "both gains add up", "interaction": ["gate", "xsa"], "is": "within", "threshold": 0.3},
     ]
-    report = make_report(tmp_path, claims, is_written=True)
-    folder = tmp_path / "reports/gqa_vs_mha"
-    assert load_report(folder / "report.json") == report
-    figures = build_contrast_figures(report, 640)
-    assert [*figures] == ["contrasts1", "contrasts2"]
-    page = (folder / "report.html").read_text("utf-8")
-    markdown = (folder / "report.md").read_text("utf-8")
-    headings = ("Steps from mha to xsa: val/loss", "Alone and together: gate and xsa: val/loss")
-    for text in (*headings, "interaction of gate and xsa: "):
-        assert text in page
-        assert text in markdown
-    assert page.count('<section id="contrasts">') == 1
-    assert "Figure not rendered" not in page
-    for group in report.claim_groups:
-        for row in build_group_table(group):
-            assert f"| {Markdown.escape(row[0])} | {Markdown.escape(row[1])} |" in markdown
-    assert "gate_xsa + mha \N{MINUS SIGN} (gate + xsa)" in page
+    report = make_report(tmp_path, claims)
+    assert Report.model_validate(report.to_dict()) == report
+    section = build_section(report)
+    headings = [block.text for block in section.blocks if isinstance(block, Heading)]
+    assert headings == ["Steps from mha to xsa: val/loss", "Alone and together: gate and xsa: val/loss"]
+    steps, interaction = (block for block in section.blocks if isinstance(block, Table))
+    *ends, whole = steps.iterate_records()
+    assert math.fsum(row["estimate"] for row in ends) == pytest.approx(whole["estimate"])
+    last = [*interaction.iterate_records()][-1]
+    assert last["difference"] == "gate_xsa + mha \N{MINUS SIGN} (gate + xsa)"
+    assert (last["effect"], last["estimate"], last["n"]) == ("interaction", pytest.approx(0.2), 3)
+    bars, panel = list_charts([section])
+    [first, second, _] = bars.draw(width=640)["data"]["values"]
+    assert second["begin"] == first["end"], "a step starts where the one before ends"
+    assert {row["at"] for row in panel.draw(width=350)["data"]["values"]} == {"without gate", "with gate"}
+    assert "interaction of gate and xsa" not in bars.label
+    assert "interaction: +0.2" in panel.label
+    assert not render_charts([bars, panel]).errors
 
 
 def test_a_report_without_contrasts_has_no_such_section(tmp_path):
     claim = {"says": "gate is below mha", "arm": "gate", "is": "below", "threshold": 0}
-    report = make_report(tmp_path, [claim], is_written=True)
+    report = make_report(tmp_path, [claim])
     assert "claim_groups" not in report.to_dict()
     assert "contrast" not in report.to_dict()["verdict"]["claims"][0]
-    assert "Steps and interactions" not in (tmp_path / "reports/gqa_vs_mha/report.html").read_text("utf-8")
+    assert build_section(report) is None

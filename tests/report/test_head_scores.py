@@ -18,10 +18,10 @@ from worlds import SyntheticReports
 
 from attnlab.measure.head_patterns import PATTERN_RULES, match_patterns
 from attnlab.report.charts import series_figures
-from attnlab.report.number_format import get_chance_by_arm
-from attnlab.report.pages.html import render_html
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import MissingScore
+from attnlab.report.section import list_tables
+from attnlab.report.sections import PageContext, heads
 from attnlab.report.tables.head_maps import select_maps
 
 CHANCE = {"induction": 0.05, "copying": -0.98, "local": 0.3, "sink": 0.07, "entropy": 1.0}
@@ -120,15 +120,18 @@ def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> No
     report = build_report(build_context(world), runs, None, build_provenance())
     sink = next(score for score in report.heads.scores if score.name == "sink")
     assert sink.chance is None, "the arms have no common level"
-    assert get_chance_by_arm(sink) == {"mha": 0.25, "gqa": 0.5}
-    heads = {count.arm: count.heads for count in report.heads.patterns[0].counts}
-    assert heads["gqa"] < heads["mha"]
-    page = render_html(report)
-    assert all(f'</data> of <data value="{count}">' in page for count in heads.values())
+    tables = list_tables([heads.build(report, PageContext())])
+    means = [row for row in tables["head_means"].iterate_records() if row["score"] == "sink"]
+    assert {row["arm"]: (row["chance"], row["heads"]) for row in means} == {
+        "mha": (0.25, 8),
+        "gqa": (0.5, 2),
+    }
+    counts = [cell.text for cell in tables["head_patterns"].full_rows[0].typed[1:3]]
+    assert [text.partition(" of ")[2] for text in counts] == ["8", "2"]
     strip = next(
-        one for one in series_figures.build_strip_figures(report) if one.label.startswith("attention sink")
+        one for one in series_figures.build_strip_charts(report) if one.label.startswith("attention sink")
     )
-    levels = [layer["encoding"]["y"].get("datum") for layer in strip.spec["layer"] if layer]
+    levels = [layer["encoding"]["y"].get("datum") for layer in strip.draw()["layer"]]
     assert [level for level in levels if level is not None] == [0.25, 0.5]
 
 

@@ -11,7 +11,7 @@ import pytest
 from synthetic import World, build_claim_result, build_context, build_provenance, write_runs
 
 from attnlab import stats
-from attnlab.report.charts.interim_figures import build_interim_figures
+from attnlab.report.charts.interim_figures import build_interim_chart
 from attnlab.report.number_format import format_bounds, format_number, format_pvalue
 from attnlab.report.pages.html import render_html
 from attnlab.report.pages.markdown import render_markdown
@@ -92,11 +92,10 @@ def _shift_interval(claim, analysis, estimate):
 
 
 def test_figure_shows_every_analysis_and_fills_the_deciding_one(report):
-    figures = build_interim_figures(report, 560)
-    assert list(figures) == [f"looks{number}" for number in range(1, 6)]
-    for claim, [figure] in zip(report.verdict.claims, figures.values(), strict=True):
-        completed = claim.interim_analyses.completed
-        marks = figure.spec["data"]["values"]
+    for number, claim in enumerate(report.verdict.claims, 1):
+        chart = build_interim_chart(claim, number)
+        completed, spec = claim.interim_analyses.completed, chart.draw(width=560)
+        marks = spec["data"]["values"]
         assert [(mark["seeds"], mark["estimate"]) for mark in marks] == [
             (analysis.seeds, analysis.estimate) for analysis in completed
         ]
@@ -104,11 +103,11 @@ def test_figure_shows_every_analysis_and_fills_the_deciding_one(report):
         decided = claim.interim_analyses.decided_at
         assert filled == ([LOOKS[decided - 1]] if decided else [])
         assert (marks[-1]["low"], marks[-1]["high"]) == (completed[-1].low, completed[-1].high)
-        assert describe_claim(claim) in figure.label
+        assert describe_claim(claim) in chart.label
         last = interim_analyses.build_analysis_rows(claim)[-1]
         labels = [] if len(completed) == 4 else [{"seeds": last.seeds, "state": last.state}]
-        assert figure.spec["layer"][-1]["data"]["values"] == labels
-        assert ("not needed" in figure.label) == bool(decided and decided < 4)
+        assert spec["layer"][-1]["data"]["values"] == labels
+        assert ("not needed" in chart.label) == bool(decided and decided < 4)
 
 
 @pytest.mark.usefixtures("blank_charts")
@@ -141,14 +140,13 @@ def test_arms_table_says_why_intervals_of_effects_are_wide(make_report, looks, r
 def test_fixed_design_has_no_interim_results_and_anytime_valid_has(make_report):
     report = make_report("anytime")
     assert all(
-        "single analysis, 16 seeds" in figure.label
-        for [figure] in build_interim_figures(report, 560).values()
+        "single analysis, 16 seeds" in build_interim_chart(claim, 1).label for claim in report.verdict.claims
     )
     assert render_html(report).count("Interim analyses of claim") == len(CLAIMS)
     assert "95% interval (anytime-valid: it holds after any number of seeds)" in render_html(report)
     report = make_report(None)
     assert "95% interval (paired t)" in render_html(report)
-    assert build_interim_figures(report, 560) == {}
+    assert not any(build_interim_chart(claim, 1) for claim in report.verdict.claims)
     assert "Interim analyses" not in render_html(report) + render_markdown(report, {})
     assert wandb_tables.build_interim_rows(report)[1] == []
 
@@ -160,9 +158,7 @@ def test_unbounded_interval_is_drawn_to_the_edge(report):
         update={"completed": [*claim.interim_analyses.completed[:-1], last]}
     )
     claim = claim.model_copy(update={"interim_analyses": analyses})
-    verdict = report.verdict.model_copy(update={"claims": [claim]})
-    [[figure]] = build_interim_figures(report.model_copy(update={"verdict": verdict}), 560).values()
-    assert math.isfinite(figure.spec["data"]["values"][-1]["high"])
+    assert math.isfinite(build_interim_chart(claim, 1).draw(width=560)["data"]["values"][-1]["high"])
     assert interim_analyses.format_analysis_interval(
         claim, interim_analyses.build_analysis_rows(claim)[len(claim.interim_analyses.completed) - 1]
     ).startswith("at least +")

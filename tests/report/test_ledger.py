@@ -12,14 +12,17 @@ import ledger_goals
 import ledger_rows
 import pytest
 from false_positives import DECISION_RULES
+from ledger import LedgerPage
 from ledger_rows import find_claim_axis, load_ledger
 from omegaconf import OmegaConf
 from synthetic import World, build_claim_result, build_context, build_provenance, build_timing, write_runs
 
 from attnlab.config import CONF
+from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report
 from attnlab.report.report_diff import format_diff
 from attnlab.report.schema import ClaimResult, Report, load_report
+from attnlab.report.section import Table, list_tables
 from attnlab.report.tables.claim_sources import Citation, build_citations, find_same_claim
 from attnlab.report.tables.wording import format_effect
 from attnlab.store.experiment_schema import Claim
@@ -59,76 +62,60 @@ def write_experiment_report(
     )
 
 
-def parse_rows(page: str) -> list[list[str]]:
-    """Parse the cells of all rows about claims and reports."""
-    lines = [line.replace("\\|", "/") for line in page.splitlines() if line.startswith("| [")]
-    return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
+def build_tables(folder: Path) -> dict[str, Table]:
+    """The tables of the ledger by name."""
+    return list_tables(LedgerPage(load_ledger(folder)).build().sections)
+
+
+def list_records(table: Table) -> list[dict[str, object]]:
+    return list(table.iterate_records())
 
 
 def test_ledger_row_shows_the_claim_of_the_report(tmp_path):
-    write_experiment_report(tmp_path, "mine")
+    write_experiment_report(tmp_path, "mine", other={"other_source": "D 2002", "other_says": "worse by 1"})
     write_experiment_report(tmp_path, "other", cited=False, gqa=0.2)
-    page = ledger.render_ledger_markdown(load_ledger(tmp_path / "reference"), tmp_path / "reference")
-    hypotheses = parse_rows(page.partition("## Hypotheses")[2].partition("## Identities")[0])
-    identities = parse_rows(page.partition("## Identities")[2].partition("## Reports")[0])
-    reports = parse_rows(page.partition("## Reports")[2])
+    tables = build_tables(tmp_path / "reference")
+    hypotheses, identities, reports = (
+        list_records(tables[name]) for name in ("hypotheses", "identities", "reports")
+    )
     assert (len(hypotheses), len(identities), len(reports)) == (4, 2, 2)
-    first, third = hypotheses[0], hypotheses[2]
-    assert first[0] == "[mine, size debug](mine/report.md)"
-    assert first[2:7] == [
-        "Δ val/loss, gqa vs mha: margin ±0.03", r"what \<nobody> sees", "A / B 2001; C", "as good",
-        "SUPPORTED",
+    first = hypotheses[0]
+    assert {key: first[key] for key in first if key != "claim"} == {
+        "experiment": "mine, size debug",
+        "tested": "Δ val/loss, gqa vs mha: margin ±0.03",
+        "rationale": "what <nobody> sees",
+        "source": "A | B 2001; C",
+        "finding of the source": "as good",
+        "conflicting source": "D 2002: worse by 1",
+        "verdict": "SUPPORTED",
+        "effect, 95% CI": "+0.004 nats, 95% CI [−0.004, +0.012]",
+        "decided on": "90% CI [−0.003, +0.011]: equivalent",
+        "seeds": "6 of 6",
+        "axis": "other",
+    }, "no column about sizes or corpora, which nothing was tested on"
+    third = hypotheses[2]
+    assert [third[key] for key in ("rationale", "source", "conflicting source", "verdict")] == [
+        *("–", "–", "–"), "REFUTED",
     ]  # fmt: skip
-    assert first[7] == "+0.004 nats, 95% CI [−0.004, +0.012]"
-    assert first[8] == "90% CI [−0.003, +0.011]: equivalent"
-    assert first[9] == "6 of 6"
-    assert third[3:7] == ["–", "–", "–", "REFUTED"]
-    assert identities[0][6] == "0.5×, exact"
-    assert reports[0][2] == "both claims SUPPORTED; 1 identity holds"
-    assert reports[0][4] == "`python -m attnlab +experiment=mine`"
-    assert "6 claims of 2 reports, 4 hypotheses and 2 identities: 1 REFUTED, 5 SUPPORTED." in page
-    assert "could refute: 1 REFUTED, 3 SUPPORTED." in page
+    assert identities[0]["effect, 95% CI"] == "0.5×, exact"
+    assert reports[0]["verdicts"] == "both claims SUPPORTED; 1 identity holds"
+    assert reports[0]["command"] == "python -m attnlab +experiment=mine"
+    for path in ledger.write_ledger(tmp_path / "reference"):
+        text = re.sub("</?span[^>]*>", "", path.read_text("utf-8"))
+        assert "6 claims of 2 reports, 4 hypotheses and 2 identities: 1 REFUTED, 5 SUPPORTED." in text
+        assert "could refute: 1 REFUTED, 3 SUPPORTED." in text
+        assert f"mine/report{path.suffix}" in text
+        assert not re.search(r'(?:src|href)="https?:', text)
 
 
 def test_ledger_row_counts_the_seeds_that_decided(tmp_path):
     write_experiment_report(tmp_path, "looked", looks=[4, 6], gqa=0.028)
-    page = ledger.render_ledger_markdown(load_ledger(tmp_path / "reference"), tmp_path / "reference")
-    inconclusive, decided = parse_rows(page.partition("## Hypotheses")[2].partition("## Identities")[0])
-    assert (inconclusive[6], decided[6]) == ("INCONCLUSIVE", "SUPPORTED")
-    assert inconclusive[9].startswith("6 of at most 6;")
-    assert decided[9] == "4 of at most 6", "decided at the first interim analysis, though later runs exist"
-
-
-def test_conflicting_sources_are_shown_with_the_result(tmp_path):
-    write_experiment_report(tmp_path, "agreed")
-    assert "## Where sources disagree" not in ledger.render_ledger_markdown(
-        load_ledger(tmp_path / "reference"), tmp_path / "reference"
+    inconclusive, decided = list_records(build_tables(tmp_path / "reference")["hypotheses"])
+    assert (inconclusive["verdict"], decided["verdict"]) == ("INCONCLUSIVE", "SUPPORTED")
+    assert inconclusive["seeds"].startswith("6 of at most 6;")
+    assert decided["seeds"] == "4 of at most 6", (
+        "decided at the first interim analysis, though later runs exist"
     )
-    write_experiment_report(
-        tmp_path, "disputed", other={"other_source": "D 2002", "other_says": "worse by 1"}
-    )
-    loaded = load_ledger(tmp_path / "reference")
-    page = ledger.render_ledger_markdown(loaded, tmp_path / "reference")
-    [row] = parse_rows(page.partition("## Where sources disagree")[2].partition("## Identities")[0])
-    assert row[2:5] == ["A / B 2001; C: as good", "D 2002: worse by 1", "SUPPORTED"]
-    assert (
-        ledger.render_ledger_html(loaded, tmp_path / "reference").count(
-            "Conflicting source: D 2002: worse by 1"
-        )
-        == 1
-    )
-
-
-def test_ledger_page_has_the_same_rows_and_filter_data(tmp_path):
-    write_experiment_report(tmp_path, "mine")
-    page = ledger.render_ledger_html(load_ledger(tmp_path / "reference"), tmp_path / "reference")
-    read_by_filters = re.findall(r'data-axis="(\w+)" data-verdict="(\w+)" data-source="([^"]*)">', page)
-    assert read_by_filters == [("other", "SUPPORTED", source) for source in ("A | B 2001; C", "–", "–")]
-    assert page.count('href="mine/report.html#verdict"') == 3
-    assert "what &lt;nobody&gt; sees" in page
-    assert re.findall(r"<option>(.*?)</option>", page) == ["other", "SUPPORTED", "A | B 2001", "C", "–"]
-    assert '<form id="filters" aria-label="Filter the claims" hidden>' in page, "a script shows it"
-    assert not re.search(r'(?:src|href)="https?:', page)
 
 
 def test_outdated_report_is_marked(tmp_path, monkeypatch):
@@ -138,11 +125,18 @@ def test_outdated_report_is_marked(tmp_path, monkeypatch):
     folder = tmp_path / "reference"
     rows = [f"| [{name}]({name}/report.md) | `abc` | schedule |\n" for name in ("old", "grown@sizes.S")]
     (folder / "OUTDATED.md").write_text("".join(rows))
-    loaded = load_ledger(folder)
-    markdown, page = ledger.render_ledger_markdown(loaded, folder), ledger.render_ledger_html(loaded, folder)
-    links = {folder for cells in parse_rows(markdown) for folder in cells[:1]}
-    assert {"[old](old/report.md) ([outdated](OUTDATED.md))", "[new](new/report.md)"} <= links
-    assert markdown.count("([outdated](OUTDATED.md))") == page.count('<a href="OUTDATED.md">outdated</a>')
+    page = LedgerPage(load_ledger(folder)).build()
+    tables = list_tables(page.sections)
+    for name in ("options", "hypotheses", "reports"):
+        cells = [cell for row in tables[name].full_rows for cell in row.cells if cell.href]
+        marks = {cell.href: cell.note for cell in cells}
+        expected = {
+            "old/report.html": "outdated",
+            "new/report.html": "",
+            "grown%40sizes.S/report.html": "outdated",
+        }
+        assert marks == expected, name
+    assert "[OUTDATED.md](<OUTDATED.md>)" in render_markdown(page)
 
 
 def make_claim(**change: object) -> ClaimResult:
@@ -228,13 +222,11 @@ def test_runs_of_the_null_experiment_give_false_positive_rates(tmp_path, monkeyp
     monkeypatch.setattr("false_positives.POOLS", 4)
     write_experiment_report(tmp_path, "mine")
     folder = tmp_path / "reference"
-    assert "False positives" not in ledger.render_ledger_markdown(load_ledger(folder), folder)
+    assert "false_positives" not in build_tables(folder)
     write_experiment_report(tmp_path, "aa_null")
-    loaded = load_ledger(folder)
-    section = ledger.render_ledger_markdown(loaded, folder).partition("## False positives")[2]
-    assert "The 18 different runs" in section
-    assert len([line for line in section.splitlines() if line.count("%") == 2]) == len(DECISION_RULES)
-    assert "The 18 different runs" in ledger.render_ledger_html(loaded, folder)
+    table = build_tables(folder)["false_positives"]
+    assert table.caption.startswith("The 18 different runs")
+    assert len([row for row in table.rows if row[1].endswith("%")]) == len(DECISION_RULES)
 
 
 # Openings and words that refer to something outside the claim.
@@ -314,13 +306,10 @@ def test_options_of_a_goal_show_effect_cache_and_verdict(tmp_path, monkeypatch):
         assert option.effect == f"Δ val/loss {format_effect(effect)}"
         assert option.verdict == effect.verdict
         assert option.cache == f"{row.get_cell(option.arm).ratio:.3g}×"
-    markdown = ledger.render_ledger_markdown(loaded, folder)
-    assert "### I want a smaller KV cache" in markdown
-    assert f"| [mine](mine/report.md) | mqa vs mha | Δ val/loss {format_effect(primary['mqa'])} |" in markdown
-    [headers] = [line for line in markdown.splitlines() if line.startswith("| experiment | option |")]
-    assert headers.count("|") == 2 + 1 + len(table.columns)
-    page = ledger.render_ledger_html(loaded, folder)
-    assert page.count('<tr role="row" data-option>') == len(table.options)
+    [first, second] = list_records(build_tables(folder)["options"])
+    assert (first["option"], second["option"]) == ("mqa vs mha", "gqa vs mha")
+    assert first["effect, 95% CI"] == f"Δ val/loss {format_effect(primary['mqa'])}"
+    assert list(first) == ["option", "experiment", *(header for header, _ in table.columns)]
 
 
 def test_goal_shows_its_own_metric_and_only_its_arms(tmp_path, monkeypatch):

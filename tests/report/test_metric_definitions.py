@@ -39,9 +39,7 @@ class UserMeasurement:
 def make_report(folder: Path, measure: UserMeasurement, **changes: Any) -> Report:
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2, 3])
     runs = [_with_measurement(run, measure) for run in write_runs(folder, world)]
-    return build_report(
-        build_context(world, claims=[CLAIM], preregistered=None, **changes), runs, None, build_provenance()
-    )
+    return build_report(build_context(world, claims=[CLAIM], **changes), runs, None, build_provenance())
 
 
 def with_user_resource(run: Run) -> RunEstimate:
@@ -68,7 +66,7 @@ def test_definition_of_a_user_measurement_reaches_the_page(tmp_path: Path) -> No
     assert claim.decision.estimate == -2.0
     assert describe_claim(claim) == (
         "gqa vs mha: Δ span of the wings = −2 cubits, exact, claim Δ < −0.5: "
-        "inferior by more than the threshold (SUPPORTED)."
+        "worse by more than the threshold (SUPPORTED)."
     )
     row = next(row for row in report.effects if row.metric == METRIC)
     assert (row.label, row.unit) == ("span of the wings", "cubits")
@@ -146,9 +144,7 @@ def test_cost_panels_use_the_labels_of_the_measuring_code(tmp_path: Path) -> Non
         build_context(world), write_runs(tmp_path, world), build_timing(world), build_provenance()
     )
     definitions = resources.BUDGET_METRICS | TIME_METRICS | {resources.THROUGHPUT.name: resources.THROUGHPUT}
-    expected = [
-        key for key in PANEL_COSTS if key not in ("carried_bytes", "cache/share")
-    ]  # no arm has these here
+    expected = [key for key in PANEL_COSTS if key != "carried_bytes"]  # no arm has these here
     assert [panel.key for panel in report.tradeoff] == expected
     for panel in report.tradeoff:
         definition = definitions[panel.key]

@@ -1,6 +1,7 @@
 """A report cites its preregistration from the log, and the changes made after results were known."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +70,15 @@ def test_pages_cite_the_entry_and_the_pairs_finished_before_it(
     assert not report.verdict.exploratory
 
 
-@pytest.mark.parametrize("preregistered", [{"margin": 0.05}, None])
+@pytest.mark.parametrize("overrides", [["margin=0.04"], []])
 def test_change_after_results_makes_all_claims_exploratory(
-    tmp_path: Path, build_from_context: Any, preregistered: dict[str, Any] | None
+    tmp_path: Path, build_from_context: Any, overrides: list[str]
 ) -> None:
     preregister_context(tmp_path, 2)
-    report = build_from_context(preregister_context(tmp_path, 2, margin=0.04, preregistered=preregistered))
+    report = build_from_context(replace(preregister_context(tmp_path, 2, margin=0.04), overrides=overrides))
     *deviations, last_deviation = report.verdict.deviations
-    assert deviations == (["margin: preregistered 0.05, used 0.04"] if preregistered else [])
+    changed = "the command changed the experiment, when 2 pairs of results were known: margin=0.04"
+    assert deviations == ([changed] if overrides else [])
     assert "after 2 pairs of results were known" in last_deviation
     assert last_deviation.endswith("margin: first 0.03, now 0.04")
     assert report.verdict.exploratory

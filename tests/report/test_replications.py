@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ledger_rows
@@ -13,14 +14,17 @@ from synthetic import build_claim_result
 from attnlab.report.charts import chart_renderer
 from attnlab.report.charts.chart_renderer import RenderedCharts
 from attnlab.report.ladder_schema import LADDER_FILE, load_ladder
-from attnlab.report.pages.html import render_html
+from attnlab.report.pages.html import render_page
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.replications import arm_pairs, corpus_comparison, ladder_page
 from attnlab.report.replications.ladder_analysis import build_ladder_report, summarize_decision_accuracy
 from attnlab.report.schema import REPORT_VERSION, Report, RunRow
+from attnlab.report.section import Page, list_charts, list_tables
 from attnlab.report.tables.wording import format_decision
+from attnlab.stats import estimate_paired_difference
 from attnlab.store.run_schema import Budget
 
+REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 SIZES = {"40k": (16, 1e10), "S": (16, 6e10), "250k": (8, 4e11), "625k": (4, 2.5e12)}
 
 
@@ -57,7 +61,7 @@ def create_report(kind, name, effect, *, seeds, flops, together="heads@steps", v
         **sensitivity, **ends, "arm": "four", "against": "two", "metric": "val/loss", "label": "val/loss",
         "unit": "nats", "primary": True, "margin": 0.02, "n": seeds, "planned": seeds, "digits": 3,
         "mean": effect, "sd": 0.004, "training_equivalent": None, "alpha": 0.05, "p": None, "p_holm": None,
-        "p_equivalent": None, "p_noninferior": None, "verdict": "NON-INFERIOR", "reasons": [], "pairs": pairs,
+        "p_equivalent": None, "p_noninferior": None, "verdict": "NOT WORSE", "reasons": [], "pairs": pairs,
     }  # fmt: skip
     ladder = {
         "name": "steps", "rungs": {name: [] for name in SIZES}, "seeds": {name: 4 for name in SIZES},
@@ -178,6 +182,16 @@ def test_tenfold_parameters_extrapolate_compute_growth():
     )
 
 
+def render_everywhere(ladder) -> tuple[str, str, str]:
+    """The page, the Markdown and the terminal lines of a ladder."""
+    page = ladder_page.build_ladder_page(ladder)
+    return render_page(page), render_markdown(page), "\n".join(ladder_page.format_ladder_lines(ladder))
+
+
+def list_records(page: Page, table: str) -> list[dict[str, Any]]:
+    return list(list_tables(page.sections)[table].iterate_records())
+
+
 @pytest.mark.usefixtures("blank_charts")
 def test_exploratory_ladder_is_marked_everywhere():
     reports = create_ladder(0.01, 0.01, 0.01, 0.01)
@@ -188,11 +202,7 @@ def test_exploratory_ladder_is_marked_everywhere():
     )
     exploratory = build_ladder_report({**reports, "heads@steps.S": departed})
     for ladder, is_exploratory in ((preregistered, False), (exploratory, True)):
-        outputs = (
-            ladder_page.render_ladder_html(ladder),
-            ladder_page.render_ladder_markdown(ladder),
-            "\n".join(ladder_page.format_ladder_lines(ladder)),
-        )
+        outputs = render_everywhere(ladder)
         assert ["EXPLORATORY" in output for output in outputs] == [is_exploratory] * 3
         assert ledger_rows.summarize_scaling_verdicts([ladder]) == {
             ("heads", "four", "two"): f"{ladder.scope}: HOLDS{' (exploratory)' if is_exploratory else ''}"
@@ -232,41 +242,66 @@ def test_title_of_a_ladder_is_its_claim_with_sizes_and_corpus():
     claim = (
         f"four vs two: supported at all 4 sizes, {end}; the effect changes with size by less than the margin"
     )
-    page = ladder_page.render_ladder_html(ladder)
+    page, markdown, terminal = render_everywhere(ladder)
     assert f"<title>heads@steps: {claim} · attnlab</title>" in page
     assert f"<h1>heads@steps: {claim}</h1>\n" in page
     assert "Do four help? Does the answer hold across sizes, on code?" in page
-    markdown = ladder_page.render_ladder_markdown(ladder).splitlines()
-    assert markdown[0] == f"# heads@steps: {claim}"
-    assert markdown[4] == f"4 sizes, {end}. four costs nothing: supported at all 4 sizes."
-    assert ladder_page.format_ladder_lines(ladder)[0] == f"heads@steps: {claim}"
+    assert markdown.splitlines()[0] == f"# heads@steps: {claim}"
+    assert "\nfour costs nothing: supported at all 4 sizes.\n" in markdown
+    assert terminal.splitlines()[0] == f"heads@steps: {claim}"
     unsure = ladder.comparisons[0].model_copy(update={"verdict": "CANNOT TELL"})
     assert ladder.model_copy(update={"comparisons": [unsure]}).headline.endswith(
         "; whether the effect changes with size: not shown"
     )
 
 
-@pytest.mark.usefixtures("blank_charts")
-def test_sibling_pages_have_distinct_titles_and_headings():
+def test_sibling_pages_have_distinct_titles():
+    sizes = create_ladder(0.01, 0.01, 0.01, 0.01)
     corpora = [
         create_report("corpus", name, 0.01, seeds=4, flops=1e10, together="heads")
         for name in ("plain", "code")
     ]
-    sizes = create_ladder(0.01, 0.01, 0.01, 0.01)
-    pages = [render_html(report) for report in (*corpora, *sizes.values())]
-    pages += [ladder_page.render_ladder_html(build_ladder_report(sizes))]
-    for tag in ("title", "h1"):
-        titles = [page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0] for page in pages]
-        assert len(set(titles)) == len(pages) == 7, titles
-    assert [report.title for report in (*corpora, sizes["heads@steps.S"])] == [
-        "heads on plain", "heads on code", "heads@steps at size S",
-    ]  # fmt: skip
-    assert render_markdown(corpora[1]).startswith("# heads on code: ")
+    titles = [report.title for report in (*corpora, *sizes.values())]
+    assert titles[:4] == [
+        "heads on plain",
+        "heads on code",
+        "heads@steps at size 40k",
+        "heads@steps at size S",
+    ]
+    assert ladder_page.build_ladder_page(build_ladder_report(sizes)).title not in titles
 
 
 def test_one_corpus_has_no_table_of_corpora():
     alone = {"heads@code": create_report("corpus", "code", 0.01, seeds=4, flops=1e10, together="heads")}
     assert corpus_comparison.add_corpus_comparison(alone) == alone
+
+
+def test_verdict_of_a_ladder_follows_from_the_intervals_that_it_prints():
+    """Three seeds with little noise by chance do not flip a ladder whose other sizes are noisy."""
+    reports = create_ladder(0.01, 0.02, 0.03, -0.02)
+    noise = {"heads@steps.625k": 0.0001}
+    for title, report in reports.items():
+        rng = np.random.default_rng(5)
+        shift = {run.seed: rng.normal(0, noise.get(title, 0.03)) for run in report.runs if run.arm == "four"}
+        mean = sum(shift.values()) / len(shift)
+        reports[title] = with_runs(report, lambda run, shift=shift, mean=mean: {
+            "metrics": {"val/loss": run.metrics["val/loss"] + (shift[run.seed] - mean) * (run.arm == "four")}
+        })  # fmt: skip
+    [row] = build_ladder_report(reports).comparisons
+    last = row.effects[-1]
+    own = estimate_paired_difference(last.differences)
+    assert last.mean == pytest.approx(own.mean)
+    assert last.low < own.low < own.high < last.high, "at least the noise of all sizes"
+    published = [load_ladder(path.parent) for path in sorted(REFERENCES.glob("*@*/ladder.json"))]
+    comparisons = [
+        row,
+        *(row for ladder in published if not ladder.ladder.budgets for row in ladder.comparisons),
+    ]
+    assert {row.verdict for row in comparisons} >= {"FLIPS", "INCONCLUSIVE", "GROWS", "SHRINKS"}
+    for comparison in comparisons:
+        first, last = comparison.effects[0], comparison.effects[-1]
+        is_flip = max(first.low, last.low) > 0 > min(first.high, last.high)
+        assert is_flip == (comparison.verdict == "FLIPS"), comparison.sentence
 
 
 def test_outlying_largest_size_is_a_holdout_miss():
@@ -289,7 +324,7 @@ def test_failed_run_leaves_no_verdict(machine):
     reports = create_ladder(0.01, 0.01, 0.01, 0.01)
     lowest = with_status(reports["heads@steps.40k"], 1, "killed" if machine else "diverged")
     [row] = build_ladder_report({**reports, "heads@steps.40k": lowest}).comparisons
-    assert row.verdict == "CANNOT TELL"
+    assert row.verdict == "INCONCLUSIVE"
     assert ("runs are not finished at 40k (1)" if machine else "runs failed at 40k (1)") in row.reason
     assert len(row.effects[0].differences) == 15
     [base, arm] = build_ladder_report({**reports, "heads@steps.40k": lowest}).losses
@@ -301,7 +336,7 @@ def test_lack_of_device_memory_is_a_failure_of_the_arm():
     reports = create_ladder(0.01, 0.01, 0.01, 0.01)
     lowest = with_status(reports["heads@steps.40k"], 1, "out_of_memory")
     [row] = build_ladder_report({**reports, "heads@steps.40k": lowest}).comparisons
-    assert (row.verdict, row.effects[0].failed) == ("CANNOT TELL", 1)
+    assert (row.verdict, row.effects[0].failed) == ("INCONCLUSIVE", 1)
 
 
 def test_metric_that_is_no_loss_has_no_compute_multiplier():
@@ -318,7 +353,7 @@ def test_ladder_without_a_finished_pair_has_no_verdict():
     [row] = build_ladder_report(
         {title: with_runs(one, lambda run: missing) for title, one in reports.items()}
     ).comparisons
-    assert (row.verdict, row.extrapolation, row.line) == ("CANNOT TELL", None, [])
+    assert (row.verdict, row.extrapolation, row.line) == ("INCONCLUSIVE", None, [])
 
 
 def test_decision_accuracy_counts_claims_decided_at_adjacent_sizes():
@@ -341,29 +376,54 @@ def test_sizes_are_ordered_by_compute():
 
 
 def test_ladder_page_is_rendered_from_its_data_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "attnlab.report.pages.html.render_charts",
-        lambda figures: RenderedCharts({figure.name: f"<svg>{figure.name}</svg>" for figure in figures}),
-    )
+    def draw(charts):
+        return RenderedCharts({name: f"<svg>{name}</svg>" for chart in charts for name in chart.list_names()})
+
+    monkeypatch.setattr("attnlab.report.pages.html.render_charts", draw)
     folder = tmp_path / "heads@steps"
     page = ladder_page.write_ladder(folder, create_ladder(0.01, 0.01, 0.01, 0.01))
-    html, note = page.read_text(), (folder / "ladder.md").read_text()
-    for text in (
-        "HOLDS",
-        "four against two",
-        'href="../heads%40steps.40k/report.html"',
-        "<svg>effect0</svg>",
-        "<svg>losses</svg>",
-    ):
-        assert text in html
-    assert "**HOLDS**, four against two" in note
-    original = html
+    original, markdown = page.read_text(), (folder / "ladder.md").read_text()
+    parts = ("<svg>effect0</svg>", "HOLDS", "<svg>losses</svg>", 'href="../heads%40steps.40k/report.html"')
+    places = [original.partition("<main")[2].index(part) for part in parts]
+    assert places == sorted(places), "the chart of the answer comes first"
+    assert "| four against two | HOLDS the effect changes with size by less than the margin | " in markdown
     page.unlink()
     assert ladder_page.render_ladder(folder).read_text() == original
     document = json.loads((folder / LADDER_FILE).read_text())
     (folder / LADDER_FILE).write_text(json.dumps({**document, "schema": 0}))
     with pytest.raises(ValueError, match="schema is 0"):
         load_ladder(folder)
+
+
+def test_tables_of_a_ladder_have_its_numbers():
+    ladder = build_ladder_report(create_ladder(0.02, 0.06, 0.1, 0.14))
+    page = ladder_page.build_ladder_page(ladder)
+    [row] = ladder.comparisons
+    [record] = list_records(page, "ladder")
+    assert record["verdict"] == "GROWS"
+    assert record["result"] == row.sentence
+    assert (record["arm"], record["against"]) == ("four", "two")
+    for key, mean in {
+        "change": row.change,
+        "at_tenfold_compute": row.extrapolation,
+        "predicted": row.holdout,
+    }.items():
+        assert (record[key], record[f"{key}_low"], record[f"{key}_high"]) == (mean.mean, mean.low, mean.high)
+    assert record["observed"] == row.holdout.observed
+    effects = list_records(page, "ladder_effects")
+    assert [(one["step"], one["n"]) for one in effects] == [("40k", 16), ("S", 16), ("250k", 8), ("625k", 4)]
+    assert [(one["mean"], one["low"], one["high"]) for one in effects] == [
+        (one.mean, one.low, one.high) for one in row.effects
+    ]
+    multiplier = ladder.losses[1].multiplier.floors["0 %"]
+    compute = list_records(page, "ladder_compute")[0]
+    assert compute["compute_change"] == multiplier.value - 1 < 0, (
+        "the baseline needs less to match a higher loss"
+    )
+    assert compute["compute_change_low"] == multiplier.low - 1
+    assert list_records(page, "ladder_claims")[0]["625k"] == "SUPPORTED"
+    sizes = list_records(page, "ladder_sizes")
+    assert [one["finished"] for one in sizes] == [32, 32, 16, 8]
 
 
 @pytest.mark.usefixtures("blank_charts")
@@ -377,40 +437,30 @@ def test_transferred_rates_that_differ_get_a_caveat(rate, has_caveat):
     reports = create_ladder(-0.02, -0.04, -0.06, -0.08)
     ladder = build_ladder_report({title: with_runs(one, set_rate) for title, one in reports.items()})
     caveat = "At S, the tuned learning rates are 0.006 for four and 0.003 for two; they are not tuned at the"
-    for output in (
-        ladder_page.render_ladder_html(ladder),
-        ladder_page.render_ladder_markdown(ladder),
-        "\n".join(ladder_page.format_ladder_lines(ladder)),
-    ):
-        assert (caveat in output) == has_caveat
+    assert [caveat in output for output in render_everywhere(ladder)] == [has_caveat] * 3
     alone = ladder.model_copy(update={"ladder": ladder.ladder.model_copy(update={"rates": None})})
-    assert caveat not in ladder_page.render_ladder_markdown(alone)
+    assert caveat not in "".join(ladder_page.format_ladder_lines(alone))
     [sizes] = ledger_rows.summarize_scaling_verdicts([ladder]).values()
     assert sizes.endswith(" (learning rates differ)") == has_caveat
 
 
-@pytest.mark.usefixtures("blank_charts")
 def test_page_of_a_ladder_without_an_effect_lacks_its_chart():
     def fail_four(run):
         return {"status": "crashed", "metrics": {}} if run.arm == "four" else {}
 
     reports = create_ladder(0.01, 0.01, 0.01, 0.01)
-    page = ladder_page.render_ladder_html(
+    page = ladder_page.build_ladder_page(
         build_ladder_report({title: with_runs(one, fail_four) for title, one in reports.items()})
     )
-    assert "CANNOT TELL" in page
-    assert page.count("<figure>") == 1  # of the losses
+    assert list_records(page, "ladder")[0]["verdict"] == "CANNOT TELL"
+    assert [chart.name for chart in list_charts(page.sections)] == ["losses"]
 
 
-def test_ladder_figures_can_be_rendered():
-    ladder = build_ladder_report(create_ladder(0.01, 0.02, 0.03, 0.04))
-    figures = [
-        *ladder_page.ladder_figures.build_ladder_effect_figures(ladder, 640),
-        *ladder_page.ladder_figures.build_loss_figures(ladder, 640),
-    ]
-    rendered = chart_renderer.render_charts(figures)
+def test_charts_of_a_ladder_can_be_rendered():
+    page = ladder_page.build_ladder_page(build_ladder_report(create_ladder(0.01, 0.02, 0.03, 0.04)))
+    rendered = chart_renderer.render_charts(list_charts(page.sections))
     assert not rendered.errors
-    assert set(rendered.svgs) == {"effect0", "losses"}
+    assert set(rendered.svgs) == {"effect0", "effect0-narrow", "losses", "losses-narrow"}
 
 
 def test_every_report_compares_all_corpora():
@@ -441,7 +491,7 @@ def test_every_report_compares_all_corpora():
     for row in rows:
         assert [(cell.arm, cell.state) for cell in row.cells] == [
             ("two", None),
-            ("four", "non-inferior"),
+            ("four", "not worse"),
         ]
 
 

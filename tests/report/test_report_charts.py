@@ -7,43 +7,42 @@ from pathlib import Path
 import pytest
 from worlds import SyntheticReports
 
-from attnlab.report.charts import comparison_charts, comparison_figures, series_figures, vega_layers
+from attnlab.report.charts import comparison_figures, series_figures, tradeoff_figures, vega_layers
 from attnlab.report.charts.svg import CSS_COLORS, render_svg
-from attnlab.report.schema import Effect, Report, load_report
+from attnlab.report.schema import Effect, Report, TradeoffPanel, load_report
+from attnlab.report.section import Chart, Spec
 from attnlab.report.tables.arm_columns import build_arm_columns
 from attnlab.report.tables.wording import format_effect
 
 REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 
 
-def list_all_figures(report: Report) -> list[comparison_figures.Figure]:
-    series = [
-        getattr(series_figures, f"build_{name}_figures") for name in ("curve", "position", "length", "strip")
-    ]
-    builders = [comparison_figures.build_slope_figures, comparison_figures.build_tradeoff_figures, *series]
-    figures = [figure for one in builders for figure in one(report)]
+def list_all_charts(report: Report) -> list[Chart]:
     return [
-        *comparison_figures.build_verdict_figures(report, 700),
-        *comparison_figures.build_effect_figures(report, 700),
-        *figures,
+        *comparison_figures.build_verdict_charts(report),
+        *comparison_figures.build_effect_charts(report),
+        *comparison_figures.build_slope_charts(report),
+        *tradeoff_figures.build_tradeoff_charts(report),
+        *series_figures.build_curve_charts(report),
+        *series_figures.build_length_charts(report),
+        *series_figures.build_strip_charts(report),
     ]
 
 
 def test_every_chart_has_a_description_and_follows_the_color_scheme(
     synthetic_reports: SyntheticReports,
 ) -> None:
-    for figure in list_all_figures(synthetic_reports["good"][0]):
-        svg = figure.render_svg()
-        assert re.match(r'<svg [^>]*aria-label="[^"]{20,}"', svg), figure.name
-        assert "currentColor" in svg
-        assert "var(--muted)" in svg
-        assert not any(placeholder in svg for placeholder in CSS_COLORS)
-        assert len(svg) < 60_000, figure.name
-
-
-def test_chart_rendering_is_reproducible(synthetic_reports: SyntheticReports) -> None:
-    figure = comparison_figures.build_tradeoff_figures(synthetic_reports["good"][0])[0]
-    assert figure.render_svg() == figure.render_svg()
+    charts = list_all_charts(synthetic_reports["good"][0])
+    assert [chart.name for chart in charts if chart.has_picture] == ["verdict", "effects"]
+    for chart in charts:
+        for name, spec in chart.list_specs().items():
+            svg = render_svg(spec, name=name, label=chart.label)
+            assert re.match(r'<svg [^>]*aria-label="[^"]{20,}"', svg), name
+            assert "currentColor" in svg
+            assert "var(--muted)" in svg
+            assert not any(placeholder in svg for placeholder in CSS_COLORS)
+            assert len(svg) < 60_000, name
+            assert spec == chart.list_specs()[name], "drawing changes no data"
 
 
 def test_svg_ids_are_prefixed_by_the_chart_name() -> None:
@@ -61,7 +60,7 @@ def test_svg_ids_are_prefixed_by_the_chart_name() -> None:
 
 def test_verdict_chart_shows_the_deciding_interval(synthetic_reports: SyntheticReports) -> None:
     report = synthetic_reports["good"][0]
-    rows = comparison_figures.build_verdict_figures(report, 700)[0].spec["data"]["values"]
+    rows = comparison_figures.build_verdict_charts(report)[0].draw(width=700)["data"]["values"]
     for row, claim in zip(rows, report.verdict.claims, strict=False):
         assert (row["low"], row["high"]) == (claim.decision.low, claim.decision.high)
 
@@ -84,7 +83,7 @@ def test_many_heads_become_ranges(synthetic_reports: SyntheticReports) -> None:
     report = synthetic_reports["good"][0]
     heads = report.heads.model_copy(update={"scores": report.heads.scores[:1]})
     report = report.model_copy(update={"heads": heads, "runs": report.runs * 8})
-    points = series_figures.build_strip_figures(report)[0].spec["data"]["values"]
+    points = series_figures.build_strip_charts(report)[0].draw()["data"]["values"]
     assert len(points) == 3 * 2
     assert all(p["low"] <= p["q1"] <= p["value"] <= p["q3"] <= p["high"] for p in points)
 
@@ -106,11 +105,9 @@ def test_unbounded_interval_is_drawn_to_the_edge(
     open_ = claim.model_copy(update={"decision": decision})
     verdict = report.verdict.model_copy(update={"claims": [open_, *others]})
     report = report.model_copy(update={"verdict": verdict})
-    [figure] = [
-        one for one in comparison_figures.build_verdict_figures(report, 640) if one.name == "verdict0"
-    ]
-    row = figure.spec["data"]["values"][0]
-    left, right = figure.spec["layer"][2]["encoding"]["x"]["scale"]["domain"]
+    spec = comparison_figures.build_verdict_charts(report)[0].draw(width=640)
+    row = spec["data"]["values"][0]
+    left, right = spec["layer"][2]["encoding"]["x"]["scale"]["domain"]
     assert row["low"] == (left if low is None else low)
     assert row["high"] == (right if high is None else high)
     assert row["text"].endswith(written)
@@ -119,9 +116,9 @@ def test_unbounded_interval_is_drawn_to_the_edge(
 @pytest.mark.parametrize(("width", "ticks"), [(350, 4), (640, 6)])
 def test_tick_labels_have_room(synthetic_reports: SyntheticReports, width: int, ticks: int) -> None:
     report = synthetic_reports["good"][0]
-    builders = comparison_figures.build_effect_figures, comparison_figures.build_verdict_figures
-    for figure in [figure for build in builders for figure in build(report, width)]:
-        channels = [layer["encoding"].get("x", {}) for layer in figure.spec["layer"]]
+    builders = comparison_figures.build_effect_charts, comparison_figures.build_verdict_charts
+    for spec in [chart.draw(width=width) for build in builders for chart in build(report)]:
+        channels = [layer["encoding"].get("x", {}) for layer in spec["layer"]]
         axes = [channel["axis"] for channel in channels if "axis" in channel]
         assert {(axis["tickCount"], axis["labelSeparation"]) for axis in axes} == {(ticks, 4)}
 
@@ -131,10 +128,18 @@ def test_neighboring_labels_keep_their_distance() -> None:
         {"arm": arm, "x": x, "y": 2.0, **dict.fromkeys(("x_low", "x_high", "y_low", "y_high"))}
         for arm, x in (("gqa", 1.0), ("mha", 1.13), ("far", 2.0))
     ]
-    placed, _ = comparison_charts._place_labels(rows, [0.0, 2.4], [1.9, 2.1], ["gqa", "mha", "far"])
+    placed, _ = tradeoff_figures._place_labels(rows, [0.0, 2.4], [1.9, 2.1], ["gqa", "mha", "far"])
     tags = {row["arm"]: row["tag"] for row in placed}
     assert tags["gqa"] != tags["mha"], "side by side they would read as one word"
     assert tags["far"] == 2.0
+
+
+def draw_tradeoff(rows: list[Spec], labeled_arms: list[str]) -> Spec:
+    panel = TradeoffPanel(
+        key="x", label="x", unit="", digits=3, lower_is_better=True, note="", points=[], pareto_front=[]
+    )
+    styles = vega_layers.assign_styles([row["arm"] for row in rows], rows[0]["arm"])
+    return tradeoff_figures.draw_tradeoff(panel, rows, [], styles, y_title="y", labeled_arms=labeled_arms)
 
 
 def test_labels_of_crowded_points_are_stacked() -> None:
@@ -142,16 +147,7 @@ def test_labels_of_crowded_points_are_stacked() -> None:
         {"arm": arm, "x": x, "x_low": None, "x_high": None, "y": y, "y_low": None, "y_high": None}
         for arm, x, y in (("a", 1.0, 2.0), ("b", 1.0, 2.0), ("c", 1.0, 2.001), ("d", 5.0, 2.0))
     ]
-    titles = {"x_title": "x", "y_title": "y"}
-    spec = comparison_charts.build_tradeoff_chart(
-        rows,
-        [],
-        [],
-        vega_layers.assign_styles(list("abcd"), "a"),
-        lower_x_is_better=True,
-        labeled_arms="abcd",
-        **titles,
-    )
+    spec = draw_tradeoff(rows, [*"abcd"])
     tags = {row["arm"]: row["tag"] for row in spec["data"]["values"]}
     assert len({tags["a"], tags["b"], tags["c"]}) == 3
     assert tags["d"] == 2.0
@@ -166,13 +162,13 @@ def test_labels_overlap_neither_each_other_nor_other_points(spread: float) -> No
         for i, arm in enumerate([*arms, "unlabeled"])
     ]  # fmt: skip
     xs, ys = (vega_layers.compute_domain([row[key] for row in rows], 0.18) for key in "xy")
-    placed, top = comparison_charts._place_labels(rows, xs, ys, arms)
-    width, height = comparison_charts.PLOT_SIZE
+    placed, top = tradeoff_figures._place_labels(rows, xs, ys, arms)
+    width, height = tradeoff_figures.PLOT_SIZE
     boxes = {}
     for row in placed:
         x, start = ((row[key] - xs[0]) / (xs[1] - xs[0]) * width for key in ("x", "start"))
         y, tag = ((row[key] - ys[0]) / (top - ys[0]) * height for key in ("y", "tag"))
-        length = comparison_charts.LETTER_WIDTH * len(row["label"])
+        length = vega_layers.LETTER_WIDTH * len(row["label"])
         boxes[f"point of {row['arm']}"] = (x - 4, x + 4, y - 4, y + 4)
         if row["label"]:
             boxes[row["label"]] = (start, start + length, tag + 5.5, tag + 16.5)
@@ -193,16 +189,7 @@ def test_stacked_labels_take_no_space_from_the_plot() -> None:
         {"arm": arm, "x": 1.0, "y": 2.0 + i / 100, **dict.fromkeys(("x_low", "x_high", "y_low", "y_high"))}
         for i, arm in enumerate(arms)
     ]
-    titles = {"x_title": "x", "y_title": "y"}
-    spec = comparison_charts.build_tradeoff_chart(
-        rows,
-        [],
-        [],
-        vega_layers.assign_styles(arms, arms[0]),
-        lower_x_is_better=True,
-        labeled_arms=arms[:9],
-        **titles,
-    )
+    spec = draw_tradeoff(rows, arms[:9])
     labeled = [row for row in spec["data"]["values"] if row["label"]]
     assert [row["arm"] for row in labeled] == arms[:9]
     [low, high] = spec["layer"][1]["encoding"]["y"]["scale"]["domain"]
@@ -240,8 +227,8 @@ def test_intervals_of_proportions_stay_between_zero_and_one(report_of_three_seed
     by_t = effect.model_copy(update={"low": -1.2})
     assert "[−1.0" in format_effect(by_t)
     assert "[−1.2" in format_effect(by_t.model_copy(update={"kind": "seeds"}))
-    figure = series_figures.build_length_figures(report)[0]
-    ends = [row[key] for row in figure.spec["data"]["values"] for key in ("low", "high")]
+    spec = series_figures.build_length_charts(report)[0].draw()
+    ends = [row[key] for row in spec["data"]["values"] for key in ("low", "high")]
     assert all(0 <= end <= 1 for end in ends if end is not None)
     assert Effect.model_validate(effect.to_dict()) == effect
 
@@ -250,13 +237,13 @@ def test_charts_show_each_of_three_seeds_and_none_of_more(
     report_of_three_seeds: Report, synthetic_reports: SyntheticReports
 ) -> None:
     report = report_of_three_seeds
-    for [figure, *_] in (
-        comparison_figures.build_tradeoff_figures(report),
-        series_figures.build_length_figures(report),
+    for [chart, *_] in (
+        tradeoff_figures.build_tradeoff_charts(report),
+        series_figures.build_length_charts(report),
     ):
-        rings = figure.spec["layer"][-1]["data"]["values"]
+        rings = chart.draw()["layer"][-1]["data"]["values"]
         assert {row["arm"] for row in rings} == set(report.experiment.arms)
         [x, *_] = (row["x"] for row in rings if row["arm"] == "tpa")
         assert len([row for row in rings if row["arm"] == "tpa" and row["x"] == x]) == 3
-    more = comparison_figures.build_tradeoff_figures(synthetic_reports["good"][0])[0]
-    assert all("seed" not in str(layer.get("data")) for layer in more.spec["layer"])
+    more = tradeoff_figures.build_tradeoff_charts(synthetic_reports["good"][0])[0].draw()
+    assert all("seed" not in str(layer.get("data")) for layer in more["layer"])

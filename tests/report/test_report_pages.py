@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from pydantic import BaseModel
-from synthetic import World, build_context, build_provenance, collect_maps, select_page_maps, write_runs
+from synthetic import select_page_maps
 from worlds import EVIL, SyntheticReports
 
 from attnlab.report.answer import build_answer
-from attnlab.report.charts.comparison_figures import build_budget_figure
 from attnlab.report.markdown_text import Markdown
 from attnlab.report.number_format import (
     NO_BREAK_SPACE,
@@ -27,10 +26,8 @@ from attnlab.report.number_format import (
     format_pvalue,
     keep_intervals_whole,
 )
-from attnlab.report.pages.html import TEMPLATE_FOLDER, escape_json, render_html
-from attnlab.report.pages.markdown import render_markdown
+from attnlab.report.pages.html import TEMPLATE_FOLDER, escape_json
 from attnlab.report.pages.report_files import render_report
-from attnlab.report.report_builder import build_report
 from attnlab.report.report_diff import compute_diff, format_diff
 from attnlab.report.schema import load_report
 from attnlab.report.tables import map_archive
@@ -162,39 +159,6 @@ def test_page_has_no_external_addresses(synthetic_reports: SyntheticReports, nam
     assert all((synthetic_reports[name][1] / file).exists() for file in files)
 
 
-@pytest.mark.usefixtures("blank_charts")
-def test_arm_left_unmatched_has_a_mark_of_its_own(tmp_path: Path) -> None:
-    world = World(parameters={"gqa": 130_000, "mqa": 130_000})
-    context = build_context(world, unmatched=["gqa"])
-    report = build_report(context, write_runs(tmp_path, world), None, build_provenance())
-    page, markdown = render_html(report), render_markdown(report)
-    row = page.partition('<tr class="controlled"><th scope="row">parameters</th>')[2].partition("</tr>")[0]
-    marks = re.findall(r'aria-label="([^"]*)" title="([^"]*)">(.)<', row)
-    expected = [("equal", "✓"), ("unmatched by design", "†"), ("differs, controlled", "✗")]
-    assert marks == [(state, state, sign) for state, sign in expected]
-    assert "† unmatched by design" in markdown
-    assert "</span> unmatched by design.</caption>" in page
-    cells = build_budget_figure(report).spec["data"]["values"]
-    assert {cell["mark"] for cell in cells} >= {state for state, _ in expected}
-
-
-@pytest.mark.usefixtures("blank_charts")
-def test_page_without_maps_shows_the_command(synthetic_reports: SyntheticReports, tmp_path: Path) -> None:
-    report, folder = synthetic_reports["good"]
-    missing, explorer = "(attention.npz) are not in the folder of this page", 'id="head-view"'
-    with_maps = (folder / "report.html").read_text("utf-8")
-    assert explorer in with_maps
-    assert missing not in with_maps
-    (tmp_path / "report.json").write_bytes((folder / "report.json").read_bytes())
-    without = render_report(tmp_path).read_text("utf-8")
-    assert explorer not in without
-    after = without.partition(missing)[2]
-    assert report.reproduce.command in after[: after.index("</pre>")]
-    none_made = (synthetic_reports["nothing"][1] / "report.html").read_text("utf-8")
-    assert explorer not in none_made
-    assert missing not in none_made
-
-
 def test_token_that_would_end_a_script_stays_text(synthetic_reports: SyntheticReports) -> None:
     folder = synthetic_reports["broken"][1]
     parsed = parse_page(folder)
@@ -276,25 +240,6 @@ def test_links_to_other_pages_name_the_command_that_makes_them(synthetic_reports
     links = re.findall(r'<a href="\.\./[^>]*>', source)
     assert links
     assert all("python -m attnlab report FOLDER" in link for link in links)
-
-
-@pytest.mark.usefixtures("blank_charts")
-def test_pareto_front_is_named_only_if_a_chart_has_one(synthetic_reports: SyntheticReports) -> None:
-    report = synthetic_reports["good"][0]
-    assert "The dashed line is the Pareto front." in render_html(report)
-    panels = [panel.model_copy(update={"pareto_front": panel.pareto_front[:1]}) for panel in report.tradeoff]
-    assert "dashed line" not in render_html(report.model_copy(update={"tradeoff": panels}))
-
-
-@pytest.mark.usefixtures("blank_charts")
-@pytest.mark.parametrize(("arms", "title"), [(1, "All 8 heads by score"), (2, "Top 8 and 8 random heads")])
-def test_random_heads_appear_only_beside_a_selection(tmp_path: Path, arms: int, title: str) -> None:
-    world = World(dict.fromkeys(["mha", "gqa"][:arms], 0.0), seeds=[0])
-    runs = write_runs(tmp_path, world)
-    report = build_report(build_context(world, claims=[]), runs, None, build_provenance())
-    page = render_html(report, map_archive=collect_maps(runs))
-    assert title in re.sub("</?data[^>]*>", "", page)
-    assert ("<h4>Random 8</h4>" in page) == (arms == 2)
 
 
 def test_numbers_have_a_true_minus_and_the_requested_decimals() -> None:

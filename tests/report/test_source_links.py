@@ -10,8 +10,10 @@ import pytest
 from attnlab.config import CONF
 from attnlab.report.pages.report_files import render_report
 from attnlab.report.replications.ladder_page import render_ladder
+from attnlab.report.section import Link
 from attnlab.report.tables import source_links
-from attnlab.report.tables.source_links import find_bibliography, split_source
+from attnlab.report.tables.claim_sources import Citation
+from attnlab.report.tables.source_links import find_bibliography, format_citation, split_source
 
 ROOT = CONF.parent
 REFERENCES = ROOT / "reports" / "reference"
@@ -33,13 +35,14 @@ DOCUMENT = "../../docs/bibliography.md#the-gollm-chapter-on-self-attention"
     ],
 )  # fmt: skip
 def test_source_is_split_into_text_and_links(source: str, parts: list[tuple[str, str]]) -> None:
-    assert list(split_source(source, "b.md")) == parts
-    assert not any("b.md" in address for _, address in split_source(source, ""))
+    assert list(split_source(source, "b.md")) == [Link(*part) if part[1] else part[0] for part in parts]
+    assert not any("b.md" in part.href for part in split_source(source, "") if isinstance(part, Link))
 
 
-def test_text_of_a_source_is_escaped() -> None:
-    page = source_links.render_source_html("<b> 2023, 2305.13245", "")
-    assert page == '&lt;b&gt; 2023, <a href="https://arxiv.org/abs/2305.13245">2305.13245</a>'
+def test_citation_has_both_sources_with_their_statements() -> None:
+    assert format_citation(Citation(other_source="B"), "") == []
+    parts = format_citation(Citation(source="A", source_says="fine", other_source="B"), "")
+    assert parts == ["Source: ", "A", ": fine.", " Conflicting source: ", "B", "."]
 
 
 def test_bibliography_is_found_only_from_within_the_repository(tmp_path: Path) -> None:
@@ -76,4 +79,6 @@ def test_every_page_that_shows_a_source_links_it(reports: Path) -> None:
         assert {ARXIV, *entries} <= set(links), page
     for page in ("gqa_vs_mha/report.md", "gqa_vs_mha@two_cores/ladder.md", "README.md"):
         entry = ENTRY if "/" in page else ENTRY.removeprefix("../")
-        assert f"[Ainslie 2023]({entry}), [2305.13245]({ARXIV})" in (reports / page).read_text("utf-8"), page
+        assert f"[Ainslie 2023](<{entry}>), [2305.13245](<{ARXIV}>)" in (reports / page).read_text("utf-8"), (
+            page
+        )

@@ -1,14 +1,9 @@
 """Labels of tokens: each character once, at its first token, and a mark at the other tokens."""
 
-from pathlib import Path
-
 import pytest
-from synthetic import World, build_context, build_provenance, write_runs
 
 from attnlab.data.token_labels import CONTINUATION, label_bytes, label_pieces, label_spans
 from attnlab.data.tokenizers import BpeTokenizer, ByteTokenizer
-from attnlab.report.pages.html import render_html
-from attnlab.report.report_builder import build_report
 
 TEXT = "Zoë said “naïve” 東京 🙂"
 MARK = CONTINUATION
@@ -53,17 +48,3 @@ def test_tokens_that_do_not_fit_the_text_are_rejected() -> None:
 def test_overlapping_spans_share_no_character() -> None:
     spans = [(0, 0), (0, 1), (1, 2), (1, 2), (1, 3)]
     assert label_spans("aéb", spans, ["<s>", "a", "Ã", "©", "b"]) == ["<s>", "a", "é", MARK, "b"]
-
-
-@pytest.mark.usefixtures("blank_charts")
-def test_page_shows_a_character_once_and_explains_the_mark(tmp_path: Path) -> None:
-    pages = []
-    for name, tokens in (("split", ["a", "", "é", "b"]), ("whole", list("aéb"))):
-        world = World({"mha": 0.0, "gqa": 0.0}, seeds=[0], tokens=tokens)
-        runs = write_runs(tmp_path / name, world)
-        report = build_report(build_context(world), runs, None, build_provenance())
-        maps = {(run.arm, run.seed): run.maps for run in runs}
-        pages.append(render_html(report, None, maps))
-    assert f'"tokens":["a","é","{MARK}","b"]' in pages[0]
-    note = f"{MARK} marks a token that continues the character of the token before."
-    assert [note in page for page in pages] == [True, False]

@@ -66,7 +66,7 @@ def runs(tmp_path_factory):
 def make_report(runs, calibration, **changes):
     settings = EXPERIMENT_FILE | changes
     file = {key: settings[key] for key in ("claims", "margin")} | {"baseline": "mha", "metric": "val/loss"}
-    context = replace(build_context(WORLD, **settings, preregistered=None), compute_calibration=calibration)
+    context = replace(build_context(WORLD, **settings), compute_calibration=calibration)
     return build_report(context, runs, None, build_provenance(preregistered=file))
 
 
@@ -87,7 +87,7 @@ def test_margin_in_training_compute_has_a_value_in_nats(report):
     assert report.effects[0].margin == margin
     gqa = report.verdict.claims[0]
     assert gqa.verdict == "SUPPORTED"
-    assert ", margin +0.0185 (5% of training compute, at most 0.03 nats): non-inferior (S" in describe_claim(
+    assert ", margin +0.0185 (5% of training compute, at most 0.03 nats): not worse (S" in describe_claim(
         gqa
     )
 
@@ -130,8 +130,9 @@ def test_training_compute_appears_on_every_page_and_in_wandb(report, tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "report.json").write_text(json.dumps(report.to_dict()))
     for page_path in ledger.write_ledger(tmp_path):
-        assert texts[0] in page_path.read_text()
-        assert "5% of training compute, at most 0.03 nats" in page_path.read_text()
+        text = page_path.read_text().replace("\\", "").replace("\N{NO-BREAK SPACE}", " ")
+        assert texts[0] in text
+        assert "5% of training compute, at most 0.03 nats" in text
 
 
 def test_half_of_odd_steps_is_rounded_up_and_stated(report):
@@ -167,19 +168,6 @@ def test_threshold_in_training_compute_without_a_slope_is_no_result(runs):
     assert report.experiment.margin is None
     assert f"unknown in nats: {reason}" in render_html(report)
     assert f"unknown in nats: {reason}" in render_markdown(report, {}).replace("\\", "")
-
-
-def test_different_margin_in_training_compute_is_a_deviation(runs):
-    declared = {"margin": {"training": "10 %"}, "compute_calibration": {"seeds": [200, 201, 202]}}
-    context = build_context(WORLD, **EXPERIMENT_FILE, preregistered=declared)
-    report = build_report(
-        replace(context, compute_calibration=build_calibration()), runs, None, build_provenance()
-    )
-    [line] = report.verdict.deviations
-    assert (
-        line
-        == "margin: preregistered 10% of training compute, used 5% of training compute, at most 0.03 nats"
-    )
 
 
 def test_report_without_a_calibration_mentions_no_training_compute(runs):

@@ -1,7 +1,6 @@
 """The learning-rate search in a report: every rate tried, the rung that dropped it, and the cost."""
 
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,10 @@ import pytest
 from rates import build_tuning_result
 from synthetic import World, build_context, build_provenance, write_runs
 
-from attnlab.report.pages.html import render_html
-from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report, TuningResult
-from attnlab.report.tables import picked_rates
+from attnlab.report.section import Text, list_tables
+from attnlab.report.sections import PageContext, budget
 
 ARMS = ("mha", "gqa")
 
@@ -24,6 +22,13 @@ def compute_loss(rate: float, seed: int) -> float:
 
 def approximately(value: float) -> Any:
     return pytest.approx(value, abs=1e-3)
+
+
+def describe_rates(report: Report) -> str:
+    blocks = budget.build(report, PageContext()).blocks
+    return next(
+        block.plain for block in blocks if isinstance(block, Text) and "Learning rates:" in block.plain
+    )
 
 
 @pytest.fixture
@@ -41,7 +46,6 @@ def build_from_tuning(tmp_path: Path) -> Any:
 
 def test_page_shows_every_rate_with_seeds_rung_and_cost(build_from_tuning: Any) -> None:
     report = build_from_tuning(build_tuning_result(ARMS, compute_loss))
-    page = render_html(report)
     assert [row.to_dict() for row in report.budget.tuning.arms[0].rows] == [
         {"lr": 0.001, "values": [1.1, None, None], "median": None, "picked": False,
          "outcome": "dropped in the first rung"},
@@ -51,26 +55,27 @@ def test_page_shows_every_rate_with_seeds_rung_and_cost(build_from_tuning: Any) 
         {"lr": 0.03333, "values": [approximately(0.6229), "diverged", approximately(0.6249)],
          "median": approximately(0.6249), "picked": False, "outcome": "second rung, grid extension"},
     ]  # fmt: skip
-    assert "Learning rates: mha 0.01 (" in page
-    table = re.search(
-        r'<div class="scroll" tabindex="0"><table><caption>Every tried learning rate.*?</div>', page, re.S
-    )
-    assert table, "what is wider than the screen is scrolled by itself"
-    for text in ("diverged", "dropped in the first rung", "second rung, grid extension", "seed 101"):
-        assert text in table[0]
-    assert re.search(r"mha <span.*?>100</data> tokens.*?>0.56</data>× its comparison", table[0])
     sentence = report.budget.lr_tuning
     assert sentence.count(". ") == 3, "four sentences"
     assert "3 learning rates with seed 100 (first rung)" in sentence
     assert "neighbors with seeds 101, 102 too (second rung), each for 33% of its steps" in sentence
     assert "the best median val/loss" in sentence
     assert sentence.endswith("at most 3 times. Tuning took 56% of the training tokens of the comparison")
-    lines = [line for line in render_markdown(report, {}).splitlines() if line.startswith("| gqa | 0.0")]
-    rates = "Learning rates: mha 0.01 (0.101), gqa 0.01 (0.101), by the median val/loss of 3 tuning seeds."
-    markdown = render_markdown(report, {})
-    assert 0 < markdown.index(rates) < markdown.index("Learning-rate tuning: each arm ran")
-    assert lines[2] == "| gqa | 0.01 | 0.100 | 0.101 | 0.102 | 0.101 | **selected** |"
-    assert lines[0] == "| gqa | 0.001 | 1.100 | – | – | – | dropped in the first rung |"
+    section = budget.build(report, PageContext())
+    assert describe_rates(report) == (
+        "Learning rates: mha 0.01 (0.101), gqa 0.01 (0.101), by the median val/loss of 3 tuning seeds."
+    )
+    trials = [
+        row for row in list_tables([section])["learning_rates"].iterate_records() if row["arm"] == "gqa"
+    ]
+    assert trials[0] == {
+        "arm": "gqa", "lr": 0.001, "seed_100": 1.1, "seed_101": None, "seed_102": None, "median": None,
+        "outcome": "dropped in the first rung", "picked": False, "tokens": 100,
+        "comparison_ratio": approximately(0.5556),
+    }  # fmt: skip
+    assert [row["picked"] for row in trials] == [False, False, True, False]
+    assert trials[3]["seed_101"] is None
+    assert list_tables([section])["learning_rates"].full_rows[3].typed[3].text == "diverged"
 
 
 def test_robust_selection_is_described_by_its_rule(tmp_path: Path) -> None:
@@ -99,15 +104,13 @@ def test_rates_are_shown_with_the_statistic_that_picked_them(tmp_path: Path) -> 
         "Learning rates: mha 3.703e−05 (0.300), gqa 3.703e−05 (0.300), by the mean val/loss of 3 tuning "
         "seeds."
     )
-    for text in (render_html(report), render_markdown(report)):
-        assert sentence in text
-    assert picked_rates.describe_picked_rates(report) == sentence
+    assert describe_rates(report) == sentence
     section = report.budget.tuning.model_copy(update={"statistic": None})
     old = report.model_copy(update={"budget": report.budget.model_copy(update={"tuning": section})})
-    assert picked_rates.get_selection_statistic(old) == "median"
+    assert "by the median val/loss" in describe_rates(old)
     preregistered = old.reproduce.model_copy(update={"preregistered": {"tune": {"robust": 0.01}}})
     old = old.model_copy(update={"reproduce": preregistered})
-    assert picked_rates.describe_picked_rates(old) == sentence
+    assert describe_rates(old) == sentence
 
 
 def test_tuning_cost_is_relative_to_the_seeds_needed_so_far(tmp_path: Path) -> None:

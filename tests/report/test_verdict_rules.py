@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from synthetic import build_claim_result
 
 from attnlab import stats
-from attnlab.report.schema import Effect, EffectVerdict, Verdict
+from attnlab.report.pages.glossary import DEFINITIONS
+from attnlab.report.schema import MEANINGS, Effect, EffectVerdict, Verdict
+from attnlab.report.tables.wording import explain_verdict
 from attnlab.report.verdicts.verdict_rules import (
-    EFFECT_MEANINGS,
     count_decimals,
     decide_claim_verdict,
     decide_effect_verdict,
@@ -102,8 +104,10 @@ def test_nan_interval_is_an_error():
 
 
 EFFECTS = [  # 95% interval, 90% interval; lower is better, margin 0.03
-    ((0.04, 0.09), (0.05, 0.08), EffectVerdict.WORSE_MORE),
-    ((-0.09, -0.04), (-0.08, -0.05), EffectVerdict.BETTER_MORE),
+    ((0.0, 0.0), (0.0, 0.0), EffectVerdict.EQUAL),
+    ((0.01, 0.01), (0.01, 0.01), EffectVerdict.EQUIVALENT),  # counted
+    ((0.04, 0.09), (0.05, 0.08), EffectVerdict.WORSE),
+    ((-0.09, -0.04), (-0.08, -0.05), EffectVerdict.BETTER),
     ((-0.02, 0.02), (-0.01, 0.01), EffectVerdict.EQUIVALENT),
     ((-0.04, 0.04), (-0.02, 0.02), EffectVerdict.EQUIVALENT),  # the 90% interval decides
     (
@@ -112,7 +116,7 @@ EFFECTS = [  # 95% interval, 90% interval; lower is better, margin 0.03
         EffectVerdict.EQUIVALENT,
     ),  # certainly nonzero, and certainly below the margin
     ((0.01, 0.09), (0.02, 0.08), EffectVerdict.WORSE),
-    ((0.03, 0.09), (0.04, 0.08), EffectVerdict.WORSE),  # touching the margin is not more than it
+    ((0.03, 0.09), (0.04, 0.08), EffectVerdict.WORSE),
     ((-0.09, -0.01), (-0.08, -0.02), EffectVerdict.BETTER),
     ((-0.09, 0.04), (-0.08, 0.02), EffectVerdict.NOT_WORSE),
     ((-0.09, 0.04), (-0.08, 0.03), EffectVerdict.INCONCLUSIVE),
@@ -133,24 +137,22 @@ def test_effect_verdicts_mirror_if_higher_is_better(interval, tolerance, verdict
     assert decide_effect_verdict(*flipped, 0.03, "higher") == verdict
 
 
-def test_effect_table_covers_all_verdicts():
-    without_size = {
-        EffectVerdict.EXPLORATORY,
-        EffectVerdict.NO_RESULT,
-        EffectVerdict.NOT_COMPARABLE,
-    }  # no judgment of the effect's size
-    assert (
-        {verdict for *_, verdict in EFFECTS} | {EffectVerdict.LEAKING}
-        == set(EFFECT_MEANINGS)
-        == set(EffectVerdict) - without_size
-    )
+def test_effect_table_covers_all_judgments_and_every_verdict_has_a_meaning():
+    assert {verdict for *_, verdict in EFFECTS} == {
+        verdict for verdict in EffectVerdict if verdict.is_judgment
+    }
+    assert MEANINGS.keys() == {*Verdict, *EffectVerdict}
+    assert MEANINGS.items() <= DEFINITIONS.items()
+    for verdict in MEANINGS:
+        claim = build_claim_result(-0.01, 0.02, verdict) if verdict in Verdict else None
+        assert claim is None or explain_verdict(claim) == MEANINGS[verdict]
 
 
 @pytest.mark.parametrize(
     ("interval", "alpha", "verdict", "level"),
     [
-        ((0.04, 0.09), 0.0125, EffectVerdict.WORSE_MORE, None),  # the 95% interval shows it too
-        ((0.04, 0.09), 0.0125, EffectVerdict.WORSE, 0.9875),
+        ((0.04, 0.09), 0.0125, EffectVerdict.WORSE, None),  # the 95% interval shows it too
+        ((0.0, 0.0), 0.0125, EffectVerdict.EQUAL, None),
         ((0.01, 0.09), 0.0125, EffectVerdict.INCONCLUSIVE, 0.9875),
         ((-0.02, 0.02), 0.0125, EffectVerdict.INCONCLUSIVE, 0.975),  # equivalence is one-sided
         ((-0.04, 0.04), 0.05, EffectVerdict.EQUIVALENT, 0.9),
@@ -189,8 +191,8 @@ def test_invalid_direction_is_an_error():
     ("mean", "sd", "n", "verdict"),
     [
         (0.0, 0.005, 8, EffectVerdict.EQUIVALENT),
-        (0.1, 0.02, 8, EffectVerdict.WORSE_MORE),
-        (-0.1, 0.02, 8, EffectVerdict.BETTER_MORE),
+        (0.1, 0.02, 8, EffectVerdict.WORSE),
+        (-0.1, 0.02, 8, EffectVerdict.BETTER),
         (0.05, 0.03, 8, EffectVerdict.WORSE),
         (-0.05, 0.03, 8, EffectVerdict.BETTER),
         (-0.02, 0.04, 8, EffectVerdict.NOT_WORSE),

@@ -134,6 +134,33 @@ def test_edit_before_any_result_is_no_deviation(plan_own_experiment, report_plan
     assert (report.preregistration.known_pairs, report.preregistration.pairs) == (0, 4)
 
 
+@pytest.mark.parametrize("change", ["size=M", "seed=11,12,13,14,15,16,17,18", "model.width=20"])
+@pytest.mark.parametrize("known", ["nothing", "runs", "other terms"])
+def test_change_by_the_command_is_another_test_unless_its_results_were_known(
+    plan_toy, report_plan, tmp_path, change, known
+):
+    words = ("+experiment=heads", "arms=[two,four]", change)
+    [plan] = plan_toy(*words)
+    if known == "runs":
+        for run in plan.runs:
+            write_finished_run(tmp_path / "runs", run)
+    elif known == "other terms":
+        [other] = plan_toy(*words, "margin=0.7")
+        assert not report_plan(other).verdict.exploratory
+    report = report_plan(plan)
+    pairs = 0 if known == "nothing" else len(plan.experiment.seeds)
+    assert report.preregistration.known_pairs == pairs
+    assert report.verdict.exploratory == bool(pairs)
+    assert {claim.exploratory for claim in report.verdict.claims} == {bool(pairs)}
+    assert any("so this is another test of the claims" in line for line in report.warnings) == (not pairs)
+    if pairs:
+        assert report.verdict.deviations[0].startswith(
+            f"the command changed the experiment, when {pairs} pairs of results were known: "
+        )
+        assert change.removeprefix("seed=").split(",")[0] in report.verdict.deviations[0]
+    assert report_plan(plan).verdict.exploratory == bool(pairs), "its own results do not matter"
+
+
 def test_compare_stays_confirmatory_with_more_seeds_but_not_with_another_margin(
     plan_comparison, report_plan, tmp_path
 ):

@@ -29,6 +29,7 @@ VERDICT_STYLES = {
     "INCONCLUSIVE": (BLUE, "diamond"),
     "NOT COMPARABLE": (GRAY, "square"),
     "UNTRAINED": (GRAY, "square"),
+    "DEMONSTRATION": (GRAY, "square"),
     "NO RESULT": (GRAY, "square"),
 }
 

@@ -11,7 +11,7 @@ from attnlab.inference_cost.devices import DEVICES
 from attnlab.inference_cost.layer_costs import ModelCost
 from attnlab.inference_cost.serving_cost import Costs, Serving, ServingCost, compute_serving_cost
 from attnlab.report import section
-from attnlab.report.charts.series_charts import select_last_rows
+from attnlab.report.charts.series_figures import select_last_rows
 from attnlab.report.charts.vega_layers import (
     Spec,
     Styles,
@@ -120,7 +120,8 @@ def build_cost_page(models: Mapping[str, ModelCost], serving: Serving) -> Page:
 
 def _build_table(name: str, caption: str, costs: Sequence[tuple[Cell, Costs]]) -> Table:
     """A row per model or kind of layer, a column per cost that any of them has."""
-    keys = [key for key in COSTS if any(getattr(cost, key, None) is not None for _, cost in costs)]
+    known = {key: {getattr(cost, key, None) for _, cost in costs} for key in COSTS}
+    keys = [key for key in COSTS if known[key] - ({None, 0} if key == "state_bytes" else {None})]
     rows = [[label, *(_render_cost(key, getattr(cost, key, None)) for key in keys)] for label, cost in costs]
     return Table(name, caption, [Column(name), *(Column(COSTS[key][0], key) for key in keys)], rows)
 

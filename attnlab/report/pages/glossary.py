@@ -4,14 +4,10 @@ import re
 
 from markupsafe import Markup, escape
 
-DEFINITIONS = {
-    "SUPPORTED": "The deciding interval lies entirely in the region where the claim holds.",
-    "REFUTED": "The deciding interval lies entirely outside the region where the claim holds.",
-    "INCONCLUSIVE": "The seeds do not decide the claim. This is no evidence that the arms are equal.",
-    "NOT COMPARABLE": "The arms differ in a controlled budget, in data or in units, or see future tokens.",
-    "UNTRAINED": "The models have barely learned, so they cannot show a difference between the designs.",
-    "NO RESULT": "No run has a measurement for the claim.",
-    "EQUIVALENT": "Any difference from the baseline is smaller than the margin, by two one-sided tests.",
+from attnlab.report.schema import MEANINGS
+
+DEFINITIONS: dict[str, str] = {
+    **MEANINGS,
     "nats": "Units of information: a loss is the mean of -ln p of the correct token; 1 bit is 0.69 nats.",
     "margin": "The smallest difference that matters, preregistered before the comparison.",
     "arm": "One of the compared designs, with all its seeds.",

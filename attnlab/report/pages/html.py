@@ -1,7 +1,7 @@
 """Draw a page of sections as one HTML file without requests; scripts only add comfort.
 
-Text from a corpus or a log is escaped. The data for scripts are JSON in an inert element, with every character
-escaped that could end it.
+Text from a corpus or a log is escaped. The data for scripts are JSON in an inert element, with every
+character escaped that could end it.
 """
 
 import json

@@ -48,8 +48,7 @@ def format_table_lines(table: Table, indent: str = "  ") -> list[str]:
     header = [table.columns[i].heading for i in table.shown]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     if len(indent) + sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
-        lines = [indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in [header, *rows]]
-        return lines
+        return [indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in [header, *rows]]
     first = min(widths[0], WIDTH - MIN_WIDTH)
     lines = list[str]()
     for row in rows:

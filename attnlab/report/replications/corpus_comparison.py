@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from statistics import mean, stdev
 
-from attnlab.report.answer import build_answer, get_primary_effects
+from attnlab.report.answer import get_primary_effects
 from attnlab.report.number_format import format_number, format_percent
 from attnlab.report.replications.arm_pairs import (
     compute_differences,
@@ -21,7 +21,7 @@ from attnlab.report.schema import (
     ReplicationContext,
     Report,
 )
-from attnlab.report.tables.arm_columns import EFFECT_STATES
+from attnlab.report.tables.arm_columns import average_arm
 from attnlab.report.tables.wording import find_claim_effect, format_decision, format_estimate, format_interval
 from attnlab.report.verdicts.verdict_rules import count_decimals
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
@@ -51,8 +51,12 @@ def _get_place(report: Report) -> ReplicationContext:
 
 def _build_arm_row(title: str, report: Report) -> CorpusArms:
     """The mean of each arm on a corpus, and its state against the baseline there."""
-    states = {arm: EFFECT_STATES.get(row.verdict) for arm, row in get_primary_effects(report).items()}
-    means = {row.arm: row.result.mean for row in build_answer(report).arms}
+    states = {
+        arm: row.verdict.lower()
+        for arm, row in get_primary_effects(report).items()
+        if row.verdict.is_judgment
+    }
+    means = {arm: average_arm(report, arm).mean for arm in report.experiment.arms}
     cells = [CorpusCell(arm=arm, mean=means[arm], state=states.get(arm)) for arm in report.experiment.arms]
     return CorpusArms(corpus=_get_place(report).name, title=title, cells=cells)
 

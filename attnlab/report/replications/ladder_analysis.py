@@ -42,8 +42,8 @@ from attnlab.stats.replications.budget_verdict import BudgetTrajectories, decide
 from attnlab.stats.replications.compute_multiplier import SizeLosses, estimate_multiplier_range
 from attnlab.stats.replications.decision_accuracy import compute_decision_accuracy
 from attnlab.stats.replications.holdout import predict_largest_size
-from attnlab.stats.replications.ladder_sample import Estimate, SizeSample
-from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, SeedsNeeded, decide_scaling_verdict
+from attnlab.stats.replications.ladder_sample import Estimate, SizeSample, estimate_size_effects
+from attnlab.stats.replications.scaling_verdict import INCONCLUSIVE, SeedsNeeded, decide_scaling_verdict
 from attnlab.stats.replications.trend import EXTRAPOLATION_DECADES, Trend
 
 LINE_POINTS = 40  # at which the line is drawn
@@ -150,13 +150,18 @@ def _collect_effects(
 def _build_comparison(
     size_reports: SizeReports, pair: tuple[str, str], experiment: ExperimentSummary, growth: float | None
 ) -> Comparison:
-    """The effect at each size, the line through them, and the scaling verdict of the preregistered rule."""
+    """The effect at each size, the line through them, and the scaling verdict of the preregistered rule.
+
+    The interval at each size is the one that the rule uses.
+    """
     rows, reasons = _collect_effects(size_reports, pair, experiment.metric)
     obstacle = _explain_missing_verdict(size_reports, pair, rows, reasons)
-    sizes = [
-        SizeSample(row.x, row.differences)
+    known_rows = [row for row in rows if row.differences and not row.failed and not reasons]
+    sizes = [SizeSample(row.x, row.differences) for row in known_rows]
+    intervals = dict(zip((row.size for row in known_rows), estimate_size_effects(sizes), strict=True))
+    rows = [
+        row.model_copy(update=dict(_convert_estimate(intervals[row.size]))) if row.size in intervals else row
         for row in rows
-        if row.differences and not row.failed and not reasons
     ]
     verdict = None if obstacle else decide_scaling_verdict(sizes, _get_margin(experiment))
     trend = Trend(sizes) if len(sizes) > 1 else None
@@ -165,7 +170,7 @@ def _build_comparison(
         arm=pair[0],
         against=pair[1],
         effects=rows,
-        verdict=verdict.verdict if verdict else CANNOT_TELL,
+        verdict=verdict.verdict if verdict else INCONCLUSIVE,
         reason=f"{verdict.reason}{_format_seeds_needed(verdict.seeds_needed)}" if verdict else obstacle,
         seeds_needed=MoreSeeds(**asdict(verdict.seeds_needed)) if verdict and verdict.seeds_needed else None,
         slope=_convert_estimate(trend.estimate_slope()) if trend else None,
@@ -219,11 +224,22 @@ def _build_budget_comparison(
         else None
     )
     verdict = decide_budget_verdict(trajectories, _get_margin(experiment)) if trajectories else None
+    if trajectories:
+        rows = [
+            row.model_copy(
+                update={
+                    **dict(_convert_paired(trajectories.estimate_effect(index))),
+                    "n": len(seeds),
+                    "differences": trajectories.differences[:, index].tolist(),
+                }
+            )
+            for index, row in enumerate(rows)
+        ]
     comparison = Comparison(
         arm=pair[0],
         against=pair[1],
         effects=rows,
-        verdict=verdict.verdict if verdict else CANNOT_TELL,
+        verdict=verdict.verdict if verdict else INCONCLUSIVE,
         reason=verdict.reason if verdict else obstacle,
         seeds_needed=None,
         slope=_convert_paired(trajectories.estimate_slope()) if trajectories else None,

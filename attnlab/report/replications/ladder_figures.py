@@ -17,7 +17,7 @@ from attnlab.report.charts.vega_layers import (
     build_style_channels,
     compute_domain,
 )
-from attnlab.report.ladder_schema import Comparison, LadderReport
+from attnlab.report.ladder_schema import Comparison, LadderReport, LossPoint, SizeEffect
 from attnlab.report.number_format import append_unit, format_bounds, format_difference, format_number
 from attnlab.report.section import Chart
 
@@ -161,17 +161,23 @@ def _build_loss_spec(ladder: LadderReport, points: list[Spec], *, width: int) ->
 
 
 def _convert_to_tokens(ladder: LadderReport) -> LadderReport:
-    """Replace the training FLOPs of a ladder of budgets, along its axis, by tokens: the model is the same."""
+    """Replace the training FLOPs of a ladder of budgets, along its axis, by the tokens of each budget."""
     first = ladder.sizes[0]
     if not (ladder.ladder.budgets and first.tokens and first.flops):
         return ladder
-    factor = first.tokens / first.flops
+    line_factor = first.tokens / first.flops  # the line starts at the baseline's first budget
+    tokens_by_budget = {size.name: size.tokens for size in ladder.sizes}
 
-    def convert(row: Any) -> Any:
-        return row if row.flops is None else row.model_copy(update={"flops": row.flops * factor})
+    def convert(row: SizeEffect | LossPoint) -> Any:
+        return row.model_copy(update={"flops": tokens_by_budget[row.size]})
 
     comparisons = [
-        row.model_copy(update={"effects": [*map(convert, row.effects)], "line": [*map(convert, row.line)]})
+        row.model_copy(
+            update={
+                "effects": [*map(convert, row.effects)],
+                "line": [point.model_copy(update={"flops": point.flops * line_factor}) for point in row.line],
+            }
+        )
         for row in ladder.comparisons
     ]
     losses = [row.model_copy(update={"points": [*map(convert, row.points)]}) for row in ladder.losses]

@@ -142,10 +142,15 @@ def _build_verdicts(ladder: LadderReport) -> Section:
 
 def describe_intervals(ladder: LadderReport) -> str:
     """The level of the intervals of a ladder, and their difference from those of its reports."""
+    source = (
+        "are of the seeds that were trained with every budget"
+        if ladder.ladder.budgets
+        else "are of its seeds alone, with at least the noise that all sizes together show there"
+    )
     return (
-        f"All intervals are {format_level(ladder.level)}s. Those at one {ladder.step_name} are of its seeds "
-        f"alone, without the correction for interim analyses; the report of each {ladder.step_name} has the "
-        "corrected ones."
+        f"All intervals are {format_level(ladder.level)}s. Those at one {ladder.step_name} {source}. They "
+        f"decide the verdicts below, without the correction for interim analyses that the report of each "
+        f"{ladder.step_name} has."
     )
 
 
@@ -183,7 +188,7 @@ def build_comparison_table(ladder: LadderReport) -> Table:
         ]
         details: list[Block] = [*map(note, filter(None, notes))]
         details += [charts[i]] if i in charts and i != ladder.main_index else []
-        cells = [
+        cells: list[Cell | str] = [
             f"{row.arm} against {row.against}",
             Cell(row.verdict, row.verdict, note=ladder.get_meaning(row), kind="verdict"),
             Cell(row.sentence, kind="prose"),
@@ -221,7 +226,7 @@ def _build_effects(ladder: LadderReport) -> Table:
         Column("arm"), Column("against"), Column(ladder.step_name, "step"), Column("", "flops"),
         Column("effect", "mean", ladder.unit, ("low", "high")), Column("seeds", "n"),
     ]  # fmt: skip
-    rows = [
+    rows: list[list[Cell | str]] = [
         [
             section.arm(row.arm),
             row.against,
@@ -253,7 +258,7 @@ def _build_losses(ladder: LadderReport) -> Section:
         Column("floor", unit=ladder.unit),
         Column("training compute", "compute_change"),
     ]
-    rows = [
+    rows: list[list[Cell | str]] = [
         [
             section.arm(row.arm),
             name.replace(" %", "%") + ("" if name == "fitted" else " of the lowest loss"),
@@ -285,7 +290,7 @@ def _render_multiplier(multiplier: FloorMultiplier, level: float) -> Cell:
 def _build_claims(ladder: LadderReport, citations: Sequence[Citation], bibliography: str) -> Section:
     """The verdict on every claim at each size or budget."""
     step = "budget" if ladder.ladder.budgets else "ladder size"
-    rows = [
+    rows: list[list[Cell | str]] = [
         [
             Cell(claim.says, kind="prose"),
             *(section.verdict(verdict) if verdict else section.EMPTY for verdict in claim.verdicts),
@@ -309,7 +314,7 @@ def _build_sizes(ladder: LadderReport) -> Section:
         Column("FLOPs per run", "flops"), Column("learning rates", "learning_rates"),
         Column("runs", "finished"), Column("", "planned"), Column("verdict"),
     ]  # fmt: skip
-    rows = [
+    rows: list[list[Cell | str]] = [
         [
             Cell(size.name, href=f"../{quote(size.title)}/report.html"),
             *map(section.number, (size.parameters, size.parameters_non_embedding, size.tokens, size.steps)),

@@ -1,4 +1,4 @@
-"""The sections of a report, one file each: `PLACE` orders them on the page, and `build` returns one or None."""
+"""The sections of a report, a file each: `PLACE` orders them on the page, `build` returns one or None."""
 
 from dataclasses import dataclass
 from importlib import import_module

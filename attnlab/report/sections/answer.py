@@ -8,26 +8,26 @@ from attnlab.report import section
 from attnlab.report.answer import (
     answer_question,
     describe_scope,
-    describe_short_training,
     get_primary_effects,
     is_untrained,
 )
 from attnlab.report.charts.comparison_figures import build_verdict_charts
-from attnlab.report.number_format import format_preregistration
+from attnlab.report.number_format import NONE, format_preregistration
 from attnlab.report.schema import Effect, EffectVerdict, PairedMean, Report, TradeoffPanel, Verdict
 from attnlab.report.section import Block, Cell, Column, Items, Link, Row, Section, Table, Text
 from attnlab.report.sections import PageContext
-from attnlab.report.tables.arm_columns import ArmColumn, average_seeds, build_arm_columns, get_values_by_seed
+from attnlab.report.tables.arm_columns import ArmColumn, average_arm, build_arm_columns
 from attnlab.report.tables.arm_options import cut_options, describe_arm_options
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import (
     DELTA,
+    build_effect_cell,
+    build_training_cell,
     explain_wide_intervals,
-    format_effect,
     format_effect_level,
     format_effect_verdict,
-    format_training,
 )
+from attnlab.report.verdicts.budget_check import describe_short_training
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
 
@@ -46,7 +46,7 @@ def build(report: Report, context: PageContext) -> Section:
     verdict = report.verdict
     sentences = [*verdict.run_warnings, *context.notices]
     blocks: list[Block] = []
-    if short_training := describe_short_training(report):
+    if short_training := describe_short_training(report.budget):
         blocks.append(Text(short_training, style="strong"))
     blocks.append(Text(answer_question(report), style="answer"))
     if scope := describe_scope(report):
@@ -57,9 +57,10 @@ def build(report: Report, context: PageContext) -> Section:
     blocks += [replace(chart, caption=CHART_CAPTION) for chart in build_verdict_charts(report)[:1]]
     blocks.append(build_arms_table(report))
     counts = ", ".join(f"{count:,} {label}" for label, count in report.failures.status_counts)
+    counts = f": {counts}" if counts else ""
     blocks.append(
         section.note(
-            f"{verdict.finished:,} of {verdict.planned:,} required runs finished{f': {counts}' if counts else ''}. ",
+            f"{verdict.finished:,} of {verdict.planned:,} required runs finished{counts}. ",
             Link("Failures and caveats", "#failures"),
         )
     )
@@ -71,12 +72,12 @@ def build(report: Report, context: PageContext) -> Section:
 
 
 def build_arms_table(report: Report) -> Table:
-    """A row per arm: its result over complete pairs, its difference, verdict and costs; unranked ones last."""
+    """A row per arm: result over complete pairs, difference, verdict and costs; unranked ones last."""
     experiment = report.experiment
     effects = list(get_primary_effects(report).values())
     label = effects[0].label if effects else experiment.metric
     digits = max((row.digits for row in effects), default=3)
-    results = {arm: _average_arm(report, arm, effects) for arm in experiment.arms}
+    results = {arm: average_arm(report, arm) for arm in experiment.arms}
     is_ranked = {arm: _is_ranked(report, arm, results[arm], effects) for arm in experiment.arms}
     sign = -1 if experiment.direction == "higher" else 1
     arms = sorted(
@@ -105,17 +106,16 @@ def build_arms_table(report: Report) -> Table:
     for arm in arms:
         effect = next((row for row in effects if row.arm == arm), None)
         result = results[arm]
-        training = effect.training_equivalent if effect else None
         rows.append(
             Row([
                 section.arm(arm, cut_options(options[arm])),
                 section.interval(result.mean, result.low, result.high, digits),
-                _format_difference(effect),
+                build_effect_cell(effect),
                 section.verdict(*_format_arm_verdict(report, arm, effect)),
                 section.number(rates.get(arm)),
-                Cell(precisions.get(arm) or section.NONE),
+                Cell(precisions.get(arm) or NONE),
                 section.number(result.n),
-                Cell(format_training(training, ""), training.compute_change, kind="number") if training else section.EMPTY,
+                build_training_cell(effect.training_equivalent if effect else None),
                 Cell("", is_ranked[arm]),
                 *(_format_mean(column, arm) for column in others),
                 *(_format_cost(panel, arm) for panel in panels),
@@ -126,18 +126,10 @@ def build_arms_table(report: Report) -> Table:
     level = f"{100 * CONFIDENCE_LEVEL:.0f}% CI"
     members = "complete pairs" if report.is_paired else "finished runs"
     caption = (
-        f"Arms by {label}, {best} first{unranked}. Means are over {members}, with {level}; {DELTA} is the arm "
-        "minus the baseline. Intervals of timed costs are over interleaved repeats."
+        f"Arms by {label}, {best} first{unranked}. Means are over {members}, with {level}; {DELTA} is "
+        "the arm minus the baseline. Intervals of timed costs are over interleaved repeats."
     )
     return Table("arms", section.join_text(caption, explain_wide_intervals(report)), columns, rows)
-
-
-def _average_arm(report: Report, arm: str, effects: Sequence[Effect]) -> PairedMean:
-    values = [*get_values_by_seed(effects, arm, report.experiment.baseline).values()]
-    if not report.is_paired:
-        numbers = (run.metrics[report.experiment.metric] for run in report.runs if run.arm == arm)
-        values = [value for value in numbers if value is not None]
-    return average_seeds(values, is_proportion=any(row.is_proportion for row in effects))
 
 
 def _is_ranked(report: Report, arm: str, result: PairedMean, effects: Sequence[Effect]) -> bool:
@@ -149,12 +141,6 @@ def _is_ranked(report: Report, arm: str, result: PairedMean, effects: Sequence[E
         else bool(effect and effect.mean is not None)
     )
     return has_result and not _find_leakage_note(report, arm) and not is_untrained(report, arm)
-
-
-def _format_difference(effect: Effect | None) -> Cell:
-    if effect is None:
-        return section.EMPTY
-    return Cell(format_effect(effect), effect.mean, effect.low, effect.high, kind="number")
 
 
 def _format_mean(column: ArmColumn, arm: str) -> Cell:
@@ -176,7 +162,7 @@ def _collect_differing_values(report: Report, key: str) -> dict[str, Any]:
 
 
 def _format_arm_verdict(report: Report, arm: str, effect: Effect | None) -> tuple[str, str]:
-    """Format the verdict of an arm: its word, and the word with the reason, as in `NO RESULT: not measured`."""
+    """Format the verdict of an arm: the word, and the word with the reason: `NO RESULT: not measured`."""
     leakage = _find_leakage_note(report, arm)
     cell = report.grid.find_cell(arm) if report.grid else None
     if cell and cell.state == Verdict.UNTRAINED:

@@ -1,13 +1,14 @@
 """The claims: a row each with verdict, effect and deciding interval, and what decided it folded below."""
 
+from dataclasses import replace
 from typing import Final
 
 from attnlab.report import section
 from attnlab.report.charts.comparison_figures import build_verdict_charts
 from attnlab.report.charts.interim_figures import build_interim_chart
-from attnlab.report.number_format import TIMES, format_compute_amount, format_number, format_percent
+from attnlab.report.number_format import NONE, TIMES, format_compute_amount, format_number, format_percent
 from attnlab.report.schema import ClaimResult, Report
-from attnlab.report.section import Block, Cell, Column, Fold, Items, Link, Row, Section, Table, Text
+from attnlab.report.section import Block, Cell, Column, Fold, Items, Row, Section, Table, Text
 from attnlab.report.sections import PageContext
 from attnlab.report.tables import interim_analyses
 from attnlab.report.tables.claim_sources import Citation, build_citations
@@ -41,7 +42,6 @@ def build(report: Report, context: PageContext) -> Section:
         _build_row(report, number, claim, citation, context.bibliography)
         for number, (claim, citation) in enumerate(zip(claims, citations, strict=True), 1)
     ]
-    training = any(claim.training_equivalent for claim in claims)
     columns = [
         Column("verdict"),
         Column("claim", "says"),
@@ -55,7 +55,7 @@ def build(report: Report, context: PageContext) -> Section:
                 "reason", "level", "p", "p_holm",
             )
         ),
-        Column("", "training") if training else Column("", "training"),
+        Column("", "training"),
         Column("", "outcome"),
     ]  # fmt: skip
     blocks: list[Block] = [section.note(SUPPORTED_NOTE)]
@@ -96,12 +96,12 @@ def _build_row(report: Report, number: int, claim: ClaimResult, citation: Citati
         details.append(_build_analyses(number, claim))
     return Row(
         [
-            Cell(claim.verdict, str(claim.verdict), note="exploratory" if claim.exploratory else "", kind="verdict"),
+            replace(section.verdict(claim.verdict), note="exploratory" if claim.exploratory else ""),
             Cell(f"{number}. {claim.says}", claim.says, kind="prose"),
             Cell(estimate, decision.estimate, kind="number"),
             Cell("exact", kind="number")
             if decision.exact
-            else Cell(bounds, None, decision.low, decision.high, level if bounds != section.NONE else "", "number"),
+            else Cell(bounds, None, decision.low, decision.high, level if bounds != NONE else "", "number"),
             Cell("exact", kind="number") if decision.exact else section.number(decision.n, note=planned),
             *(
                 Cell("", plain[key])
@@ -125,8 +125,8 @@ def _build_analyses(number: int, claim: ClaimResult) -> Table:
         for row in interim_analyses.build_analysis_rows(claim)
     ]
     caption = (
-        f"Interim analyses of claim {number}: {interim_analyses.format_analyses_title(claim)}. Each row has the "
-        "estimates that would support or refute the claim."
+        f"Interim analyses of claim {number}: {interim_analyses.format_analyses_title(claim)}. Each row has "
+        "the estimates that would support or refute the claim."
     )
     columns = [Column(title) for title in interim_analyses.HEADER]
     return Table(f"interim_analyses.{number}", caption, columns, rows, is_sortable=False)
@@ -140,8 +140,8 @@ def _describe_margin(report: Report) -> list[str]:
         uncertainty = (
             ""
             if calibration.reason
-            else "Changes in training compute have 95% intervals that include the uncertainty of this slope; below "
-            "half and above twice the compute they are extrapolated."
+            else "Changes in training compute have 95% intervals that include the uncertainty of this slope; "
+            "below half and above twice the compute they are extrapolated."
         )
         sentences.append(section.join_text(f"{calibration.summary}.", uncertainty))
     reason = format_margin_reason(report)

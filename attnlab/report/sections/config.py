@@ -28,7 +28,7 @@ def build(report: Report, context: PageContext) -> Section:
         baseline = report.experiment.baseline
         name = baseline if baseline in config.arms else config.arms[0]
         text = _format_json(config.baseline_config, indent=2)
-        blocks.append(Fold(f"Complete config of {name}", [Code(text, "json")], is_long=True))
+        blocks.append(Fold(f"Complete config of {name}", [Code(text, "json")]))
     return Section("config", "Config", blocks, is_long=True)
 
 

@@ -5,11 +5,11 @@ from urllib.parse import quote
 
 from attnlab.report import section
 from attnlab.report.answer import get_primary_effects
-from attnlab.report.number_format import append_unit
+from attnlab.report.number_format import NONE, append_unit
 from attnlab.report.schema import CorporaSection, Report
 from attnlab.report.section import Block, Cell, Column, Fold, Items, Section, Table
 from attnlab.report.sections import PageContext
-from attnlab.report.tables.wording import DELTA, format_effect, format_training
+from attnlab.report.tables.wording import DELTA, build_effect_cell, build_training_cell
 
 PLACE: Final = 25
 LONG_LIST = 4  # corpora, above which the table of claims is folded
@@ -56,17 +56,14 @@ def _build_claims(corpora: CorporaSection, own: str) -> Table:
     rows = []
     for claim in corpora.claims:
         for n, row in enumerate(claim.rows):
-            training = row.training_equivalent
             rows.append(
                 [
                     Cell("" if n else claim.says, claim.says, kind="prose"),
                     _link(row.corpus, row.title, own),
                     section.verdict(row.verdict),
-                    Cell(format_effect(row), row.effect, row.low, row.high, kind="number"),
-                    Cell(row.decision or section.NONE),
-                    Cell(format_training(training, ""), training.compute_change, kind="number")
-                    if training
-                    else section.EMPTY,
+                    build_effect_cell(row),
+                    Cell(row.decision or NONE),
+                    build_training_cell(row.training_equivalent),
                 ]
             )
     columns = [
@@ -75,7 +72,8 @@ def _build_claims(corpora: CorporaSection, own: str) -> Table:
         Column("training compute", "training"),
     ]  # fmt: skip
     caption = (
-        f"The same claims on every corpus, each with its own runs; this page covers {own}. {DELTA} is the arm minus "
-        "the arm that it is compared with; the deciding interval has the level of the alpha allocated to the claim."
+        f"The same claims on every corpus, each with its own runs; this page covers {own}. {DELTA} is the "
+        "arm minus the arm that it is compared with; the deciding interval has the level of the alpha "
+        "allocated to the claim."
     )
     return Table("corpus_claims", caption, columns, rows, is_sortable=False)

@@ -6,18 +6,18 @@ from typing import Final
 from attnlab.report import section
 from attnlab.report.charts import comparison_figures
 from attnlab.report.number_format import append_unit, format_percent
-from attnlab.report.schema import Effect, Report, TrainingEquivalent
+from attnlab.report.schema import Report
 from attnlab.report.section import Block, Cell, ChartRow, Column, Fold, Items, Key, Section, Table, Text
 from attnlab.report.sections import PageContext
 from attnlab.report.tables.arm_columns import MANY_ARMS
 from attnlab.report.tables.wording import (
     DELTA,
     HOLM_OVER_ARMS,
+    build_effect_cell,
+    build_training_cell,
     explain_effect,
-    format_effect,
     format_effect_level,
     format_interval_method,
-    format_training,
 )
 
 PLACE: Final = 50
@@ -26,7 +26,7 @@ CAPTION = (
     "decides no claim; p equivalent and p non-inferior are unadjusted tests against the margin. Each verdict "
     "uses the alpha beside it, which Holm’s method allocates to the claim about that arm, so that it never "
     "goes beyond the verdict on the claim; without a claim the alpha is 5%. Where the 95% CI alone would "
-    "give another verdict, the level that decides follows it: 1 − 2·alpha for EQUIVALENT and NON-INFERIOR, "
+    "give another verdict, the level that decides follows it: 1 − 2·alpha for EQUIVALENT and NOT WORSE, "
     "otherwise 1 − alpha."
 )
 
@@ -65,11 +65,6 @@ def build(report: Report, context: PageContext) -> Section:
     return Section("effects", "Effects", blocks)
 
 
-def render_effect(effect: Effect) -> Cell:
-    """An effect in words with its estimate and interval for programs."""
-    return Cell(format_effect(effect), effect.mean, effect.low, effect.high, kind="number")
-
-
 def _build_table(report: Report) -> Table:
     """A row per arm and metric."""
     columns = [
@@ -91,10 +86,10 @@ def _build_table(report: Report) -> Table:
                 row.unit,
                 Cell("", row.primary),
                 section.number(row.n, note=f"of {row.planned}"),
-                render_effect(row),
+                build_effect_cell(row),
                 section.number(row.level),
                 section.number(row.margin),
-                render_training(row.training_equivalent),
+                build_training_cell(row.training_equivalent),
                 section.number(row.sd, row.digits),
                 *map(section.pvalue, (row.p_holm, row.p_equivalent, row.p_noninferior, row.p)),
                 Cell(word, str(row.verdict), note=alpha, kind="verdict"),
@@ -102,14 +97,6 @@ def _build_table(report: Report) -> Table:
         )
     caption = CAPTION.format(baseline=report.experiment.baseline, holm=HOLM_OVER_ARMS)
     return Table("effects", caption, columns, rows)
-
-
-def render_training(training: TrainingEquivalent | None) -> Cell:
-    """A relative change of training compute; a dash where the report has no calibration."""
-    if training is None:
-        return section.number(None)
-    text = format_training(training, "")
-    return Cell(text, training.compute_change, training.low, training.high, kind="number")
 
 
 def _build_pairs(report: Report) -> Table:

@@ -9,9 +9,10 @@ import numpy as np
 from markupsafe import Markup
 
 from attnlab.data.token_labels import CONTINUATION
+from attnlab.report import section
 from attnlab.report.number_format import format_number, get_chance_by_arm
 from attnlab.report.schema import HeadScore, HeadsReport, Report
-from attnlab.report.section import Block, Code, Fold, Interactive, Section, Text
+from attnlab.report.section import Block, Code, Fold, Heading, Interactive, Section, Text
 from attnlab.report.sections import PageContext
 from attnlab.report.tables import head_maps, map_archive
 from attnlab.report.tables.arm_columns import MANY_ARMS
@@ -20,7 +21,6 @@ from attnlab.report.tables.head_maps import HeadPicks, MapEntry, MapSelection
 PLACE: Final = 92
 VIEWER: Final = Path(__file__).parents[1] / "templates" / "gallery.html"  # a script fills it
 MAX_THUMBNAILS: Final = 240  # on one page
-NOTE: Final = Markup('<p class="note">{}</p>')
 
 
 def build(report: Report, context: PageContext) -> Section | None:
@@ -49,16 +49,16 @@ def build_maps(
     selected = head_maps.select_maps(report, archive)
     if selected is None:
         return None
-    viewer = Markup(VIEWER.read_text("utf-8"))
-    reading = NOTE.format(" ".join(_explain_maps(report, selected)))
     gallery = Interactive(_draw_gallery(selected))
     picks = [*_build_picks(report, selected.picks)] if selected.picks else []
     many = len(report.experiment.arms) > MANY_ARMS
-    blocks: list[Block] = [Interactive(viewer + reading, _build_data(report, selected) | {"start": start})]
-    blocks.append(Fold("Thumbnails of all arms", [gallery]) if many else gallery)
+    blocks: list[Block] = [
+        Interactive(Markup(VIEWER.read_text("utf-8")), _build_data(report, selected) | {"start": start}),
+        section.note(" ".join(_explain_maps(report, selected))),
+        Fold("Thumbnails of all arms", [gallery]) if many else gallery,
+    ]
     blocks += [Fold("Top heads", picks)] if many and picks else picks
-    text = "".join(selected.maps[0].tokens)
-    blocks.append(Fold("Text of the maps", [Code(text)], is_long=True))
+    blocks.append(Fold("Text of the maps", [Code("".join(selected.maps[0].tokens))]))
     return Section("maps", "Attention maps", blocks, is_long=True)
 
 
@@ -153,6 +153,15 @@ def _draw_head(
 def _build_picks(report: HeadsReport, picks: HeadPicks) -> Iterator[Block]:
     """Build the top heads by each score, beside random ones."""
     scores = {score.name: score for score in (report.heads.scores if report.heads else ())}
+    count = len(picks.top[0].heads)
+    if picks.random:
+        yield Heading(f"Top {count} and {len(picks.random)} random heads")
+        yield section.note(
+            f"Selected from all {picks.total} heads of all arms and seeds. The top heads look striking by "
+            "selection alone; the random heads, sampled with a fixed seed, show typical heads."
+        )
+    else:
+        yield Heading(f"All {count} heads by score")
     for top in picks.top:
         score = scores[top.score]
         groups = [(f"Top {len(top.heads)} by {score.label}", top.heads)]
@@ -163,13 +172,14 @@ def _build_picks(report: HeadsReport, picks: HeadPicks) -> Iterator[Block]:
             )
             for title, entries in groups
         )
-        shown = Markup('<div class="picks">{}</div>{}').format(
-            Markup("").join(pictures), NOTE.format(_explain_value(score))
-        )
+        shown: list[Block] = [
+            Interactive(Markup('<div class="picks">{}</div>').format(Markup("").join(pictures))),
+            section.note(_explain_value(score)),
+        ]
         if top is picks.top[0]:
-            yield Interactive(_introduce_picks(picks) + shown)
+            yield from shown
         else:
-            yield Fold(f"Top heads by {score.label}", [Interactive(shown)])
+            yield Fold(f"Top heads by {score.label}", shown)
 
 
 def _draw_picks(entries: Iterable[MapEntry], score: str) -> Iterator[Markup]:
@@ -178,18 +188,6 @@ def _draw_picks(entries: Iterable[MapEntry], score: str) -> Iterator[Markup]:
         value = entry.scores[score][0][0] if score in entry.scores else None
         caption = Markup("<span>{}</span>{}").format(entry.arm, format_number(value, 2))
         yield _draw_head(entry, weights[0, 0], visible[0], (0, 0), caption)
-
-
-def _introduce_picks(picks: HeadPicks) -> Markup:
-    count = len(picks.top[0].heads)
-    if not picks.random:
-        return Markup("<h3>All {} heads by score</h3>").format(count)
-    selection = (
-        f"Selected from all {picks.total} heads of all arms and seeds. The top heads look striking by "
-        "selection alone; the random heads, sampled with a fixed seed, show typical heads."
-    )
-    title = Markup("<h3>Top {} and {} random heads</h3>").format(count, len(picks.random))
-    return title + NOTE.format(selection)
 
 
 def _explain_value(score: HeadScore) -> str:

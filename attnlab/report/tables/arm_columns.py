@@ -4,18 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from attnlab import stats
-from attnlab.report.schema import ConditionCell, Effect, EffectVerdict, PairedMean, Report
+from attnlab.report.schema import ConditionCell, Effect, PairedMean, Report
 
 MANY_ARMS = 8  # with more arms, a page lets its reader highlight one
-EFFECT_STATES = {  # short verdicts for a table of many arms
-    EffectVerdict.BETTER_MORE: "better",
-    EffectVerdict.BETTER: "better",
-    EffectVerdict.WORSE_MORE: "worse",
-    EffectVerdict.WORSE: "worse",
-    EffectVerdict.EQUIVALENT: "equivalent",
-    EffectVerdict.NOT_WORSE: "non-inferior",
-    EffectVerdict.INCONCLUSIVE: "inconclusive",
-}
 
 
 @dataclass(frozen=True)
@@ -44,6 +35,16 @@ def get_values_by_seed(rows: Iterable[Effect], arm: str, baseline: str) -> dict[
     pairs_by_arm = [row.pairs for row in rows if arm in (baseline, row.arm)]
     pairs = max(pairs_by_arm, key=len, default=[])
     return {pair.seed: pair.against if arm == baseline else pair.value for pair in pairs}
+
+
+def average_arm(report: Report, arm: str) -> PairedMean:
+    """Average an arm over its complete pairs in the experiment's metric, or its runs if none is paired."""
+    effects = [row for row in report.effects if row.primary]
+    values = [*get_values_by_seed(effects, arm, report.experiment.baseline).values()]
+    if not report.is_paired:
+        numbers = (run.metrics[report.experiment.metric] for run in report.runs if run.arm == arm)
+        values = [value for value in numbers if value is not None]
+    return average_seeds(values, is_proportion=any(row.is_proportion for row in effects))
 
 
 def build_arm_columns(report: Report) -> list[ArmColumn]:

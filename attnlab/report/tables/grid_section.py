@@ -75,7 +75,10 @@ def _build_cell(
     reasons = comparability.list_incomparability_reasons(sweep, budget_check, arm, reference, metric)
     untrained_reason = find_untrained_reason(sweep, [arm])
     verdict = decide_claim_verdict(
-        None, n=len(values), comparable=not reasons, trained=untrained_reason is None
+        None,
+        n=len(values),
+        comparable=not reasons,
+        shortfall=None if untrained_reason is None else Verdict.UNTRAINED,
     )
     text = {
         Verdict.NO_RESULT: _describe_missing_runs(sweep, arm),

@@ -14,7 +14,6 @@ CostRanges = dict[str, tuple[float, float | None, float | None]]  # arm -> value
 PANEL_COSTS = (
     "kv_bytes_per_token",
     "carried_bytes",
-    "cache/share",
     "parameters",
     "decode_ms_per_token",
     "train_tokens_per_s",

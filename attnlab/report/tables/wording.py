@@ -21,17 +21,21 @@ from attnlab.report.number_format import (
     format_pvalue,
 )
 from attnlab.report.schema import (
+    DECIDING_INTERVAL,
+    MEANINGS,
     ClaimResult,
     CorpusClaim,
     Effect,
+    EffectVerdict,
     Report,
     ThresholdSignFlip,
     TrainingEquivalent,
     Verdict,
 )
+from attnlab.report.section import EMPTY, Cell
 from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.report.verdicts.leakage_check import BY_DESIGN
-from attnlab.report.verdicts.verdict_rules import EFFECT_MEANINGS, find_diverging_level
+from attnlab.report.verdicts.verdict_rules import find_diverging_level
 from attnlab.stats import is_inside_region
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
 from attnlab.store.experiment_schema import InterimSchedule
@@ -61,17 +65,6 @@ SENSITIVITY_HEADER = (
     "correlation of the arms",
     "gain from pairing",
 )
-DECIDING_INTERVAL = "The deciding interval"
-VERDICT_MEANINGS = {  # for readers who do not read intervals
-    Verdict.SUPPORTED: f"{DECIDING_INTERVAL} lies entirely in the region where the claim holds.",
-    Verdict.REFUTED: f"{DECIDING_INTERVAL} lies entirely in the region where the claim does not hold.",
-    Verdict.INCONCLUSIVE: f"{DECIDING_INTERVAL} extends to both sides of a threshold, so these seeds do not "
-    "decide the claim. This is no evidence that the arms are equal.",
-    Verdict.NOT_COMPARABLE: "A difference between these arms would not be due to attention alone.",
-    Verdict.UNTRAINED: "Models that have barely learned cannot show a difference; train them for longer, as "
-    "with size=S.",
-    Verdict.NO_RESULT: "No run has a measurement for this claim.",
-}
 SUPPORTED_NOTE = "SUPPORTED: the statement holds. It does not say that the design is good."
 EXACT_MEANING = "The value is counted, not estimated."
 NO_INTERVAL = "Without an interval the claim is undecided. This is no evidence that the arms are equal."
@@ -152,7 +145,13 @@ def format_effect(effect: Effect | ClaimResult | CorpusClaim) -> str:
     if isinstance(effect, Effect):
         effect = effect.clip((-1.0, 1.0)) if effect.is_proportion else effect
         text = format_estimate(
-            effect.mean, effect.low, effect.high, effect.level, effect.digits, unit=effect.unit
+            effect.mean,
+            effect.low,
+            effect.high,
+            effect.level,
+            effect.digits,
+            unit=effect.unit,
+            exact=effect.low is not None and effect.low == effect.high,
         )
         return f"median {text}" if effect.is_median and effect.mean is not None else text
     if isinstance(effect, CorpusClaim):
@@ -231,14 +230,16 @@ def format_exact_number(value: float, *, sign: bool = False) -> str:
 
 
 def format_conclusion(claim: ClaimResult) -> str:
-    """Format the conclusion on the effect: non-inferior, equivalent, superior, ...
+    """Format the conclusion on the effect: not worse, equivalent, better, ...
 
-    For a claim without a decision it is the verdict itself.
+    For a claim without a decision it is the verdict itself. A lower loss of an arm that sees future tokens
+    makes it no better.
     """
     if claim.verdict not in (Verdict.SUPPORTED, Verdict.REFUTED) or claim.threshold is None:
         return claim.verdict.lower()
+    is_quality = claim.compare == "difference" and not claim.leaking_by_design
     supported, refuted = claim.relation.format_conclusions(
-        claim.threshold, claim.direction if claim.compare == "difference" else None
+        claim.threshold, claim.direction if is_quality else None
     )
     return supported if claim.verdict == Verdict.SUPPORTED else refuted
 
@@ -257,7 +258,7 @@ def find_claim_effect(claim: ClaimResult, effects: Sequence[Effect]) -> Effect |
 
 
 def format_verdict(claim: ClaimResult) -> str:
-    """Format the conclusion with its verdict: `non-inferior (SUPPORTED)`, or the verdict alone."""
+    """Format the conclusion with its verdict: `not worse (SUPPORTED)`, or the verdict alone."""
     verdict = f"{claim.verdict}, exploratory" if claim.exploratory else str(claim.verdict)
     is_decided = claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED)
     return f"{format_conclusion(claim)} ({verdict})" if is_decided else verdict
@@ -266,7 +267,7 @@ def format_verdict(claim: ClaimResult) -> str:
 def format_claim(claim: ClaimResult, effect: Effect | None = None) -> str:
     """Format a claim's outcome, or the reason nothing was decided.
 
-    Example: `Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: non-inferior (SUPPORTED)`.
+    Example: `Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: not worse (SUPPORTED)`.
 
     Args:
         effect: The effect that the page shows for the same difference (`find_claim_effect`); it replaces the
@@ -354,21 +355,22 @@ def explain_verdict(claim: ClaimResult) -> str:
     The deciding interval is printed where it is not the one beside the effect.
     """
     if claim.decision.exact and claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED):
-        return EXACT_MEANING
+        return EXACT_MEANING if claim.holds_by_construction else MEANINGS[EffectVerdict.EQUAL]
     if claim.verdict == Verdict.INCONCLUSIVE and claim.decision.low is None and claim.decision.high is None:
         return NO_INTERVAL
     decision, shown = claim.decision, claim.interval
     is_shown = shown and (shown.low, shown.high, shown.level) == (decision.low, decision.high, decision.level)
     interval = "" if is_shown or format_diverging_decision(claim) else format_decision(claim)
     named = f"{DECIDING_INTERVAL}, {interval}," if interval else DECIDING_INTERVAL
-    return VERDICT_MEANINGS[claim.verdict].replace(DECIDING_INTERVAL, named)
+    return MEANINGS[claim.verdict].replace(DECIDING_INTERVAL, named)
 
 
 def explain_effect(effect: Effect) -> str:
     """Explain an effect's verdict, or why its arms are not comparable; empty if it is only described."""
     if effect.reasons:
         return "; ".join(effect.reasons)
-    return EFFECT_MEANINGS.get(effect.verdict, "") if effect.mean is not None else ""
+    is_explained = effect.mean is not None and effect.verdict != EffectVerdict.EXPLORATORY
+    return MEANINGS[effect.verdict].rstrip(".") if is_explained else ""
 
 
 def format_required_seeds(claim: ClaimResult) -> str:
@@ -482,3 +484,19 @@ def format_effect_level(effect: Effect, direction: Direction) -> str:
     """Format ` at 98.3%`, the level of a verdict that the printed interval would not give; else empty."""
     level = find_diverging_level(effect, direction)
     return "" if level is None else f" at {format_percent(level)}%"
+
+
+def build_effect_cell(effect: Effect | CorpusClaim | None) -> Cell:
+    """An effect for a table, with its estimate and interval for programs; a dash for the baseline."""
+    if effect is None:
+        return EMPTY
+    estimate = effect.mean if isinstance(effect, Effect) else effect.effect
+    return Cell(format_effect(effect), estimate, effect.low, effect.high, kind="number")
+
+
+def build_training_cell(training: TrainingEquivalent | None) -> Cell:
+    """An equivalent training compute for a column that names it."""
+    if training is None:
+        return EMPTY
+    text = format_training(training, "")
+    return Cell(text, training.compute_change, training.low, training.high, kind="number")

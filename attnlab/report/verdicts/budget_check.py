@@ -8,8 +8,15 @@ import math
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from attnlab.report.schema import ArmRunCount, BudgetCell, BudgetCheck, BudgetRow
-from attnlab.report.verdicts.results import IncomparabilityReason, Run, SweepResults, get_common_value
+from attnlab.report.number_format import format_number
+from attnlab.report.schema import ArmRunCount, BudgetCell, BudgetCheck, BudgetRow, Verdict
+from attnlab.report.verdicts.results import (
+    IncomparabilityReason,
+    Run,
+    SweepResults,
+    get_common_value,
+    get_resource,
+)
 from attnlab.report.verdicts.tuning_summary import TUNING_TOKENS_METRIC, build_tuning_section, describe_tuning
 from attnlab.store.config_groups import EPOCHS_KEY, format_repetition_warning
 from attnlab.store.experiment_schema import resolve_resource_alias
@@ -35,7 +42,7 @@ def get_tolerance(key: str) -> float | None:
 
 def _summarize_resource(runs: list[Run], key: str) -> tuple[Any, bool]:
     """Return an arm's value, and whether its seeds disagree; then it is their mean, or all distinct texts."""
-    values = [run.result.estimate.get(key) for run in runs if run.result]
+    values = [get_resource(run.result, key) for run in runs if run.result]
     if key == TOKENS_KEY:  # including those its ancestors were trained on
         values = [
             None if own is None or run.ancestor_tokens is None else own + run.ancestor_tokens
@@ -100,7 +107,40 @@ def describe_repeated_epochs(sweep: SweepResults) -> list[str]:
 
 
 MIN_TRAINED_STEPS = 50  # a model trained for fewer steps is not judged
+DEMONSTRATION_STEPS = 200  # fewer steps show no design at its best
 GUESSING_LOSS_RATIO = 0.98  # of the loss of a guess; above it the model counts as untrained
+
+
+def find_training_shortfall(
+    sweep: SweepResults, budget_check: BudgetCheck, arms: Sequence[str]
+) -> Verdict | None:
+    """Find why no claim about the training of these arms can be decided; None if it can be."""
+    if find_untrained_reason(sweep, arms) is not None:
+        return Verdict.UNTRAINED
+    return Verdict.DEMONSTRATION if describe_short_training(budget_check) else None
+
+
+def describe_short_training(budget_check: BudgetCheck) -> str:
+    """Describe training that is too short for a finding about any design; empty for longer training.
+
+    That is fewer than 200 steps, with those of a parent run, and less than one pass over the training text.
+    """
+    totals = list[float]()
+    resources = {
+        row.key: {cell.arm: cell.value for cell in row.cells if isinstance(cell.value, int | float)}
+        for row in budget_check.rows
+    }
+    batches, epochs = resources.get("batch_tokens", {}), resources.get(EPOCHS_KEY, {})
+    for arm, tokens in resources.get(TOKENS_KEY, {}).items():
+        if tokens and (batch := batches.get(arm)):  # the arm has a finished run, and trains
+            totals.append(tokens / batch)
+            if totals[-1] >= DEMONSTRATION_STEPS or (epochs.get(arm) or 0) >= 1:
+                return ""
+    if not totals:
+        return ""
+    fewest, most = (format_number(round(end(totals))) for end in (min, max))
+    steps = fewest if fewest == most else f"{fewest} to {most}"
+    return f"Trained for {steps} steps: a demonstration of the report, not a finding about the designs."
 
 
 def find_untrained_reason(sweep: SweepResults, arms: Sequence[str]) -> str | None:

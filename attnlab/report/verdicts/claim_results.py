@@ -24,7 +24,7 @@ from attnlab.report.schema import (
     Verdict,
 )
 from attnlab.report.verdicts import claim_decisions, comparability, leakage_check
-from attnlab.report.verdicts.budget_check import find_untrained_reason
+from attnlab.report.verdicts.budget_check import find_training_shortfall, find_untrained_reason
 from attnlab.report.verdicts.claim_decisions import ClaimDecision
 from attnlab.report.verdicts.evidence_bases import find_basis
 from attnlab.report.verdicts.results import IncomparabilityReason, SweepResults
@@ -86,7 +86,7 @@ def build_claim_statuses(sweep: SweepResults, budget: BudgetCheck) -> list[Claim
                 claim_decision.decision.holds,
                 n=claim_decision.decision.n,
                 comparable=is_comparable,
-                trained=_find_untrained_reason(sweep, claim, claim_decision) is None,
+                shortfall=_find_shortfall(sweep, budget, claim, claim_decision),
             ),
             interim_analyses=_build_interim_analyses(sweep, claim_decision),
             completed_analyses=claim_decision.completed_analyses,
@@ -110,10 +110,11 @@ def build_claim_results(sweep: SweepResults, budget: BudgetCheck, exploratory: b
     ]
 
 
-def _find_untrained_reason(
-    sweep: SweepResults, claim: PreregisteredClaim, claim_decision: ClaimDecision
-) -> str | None:
-    return find_untrained_reason(sweep, claim.arms) if claim_decision.basis.requires_training else None
+def _find_shortfall(
+    sweep: SweepResults, budget: BudgetCheck, claim: PreregisteredClaim, claim_decision: ClaimDecision
+) -> Verdict | None:
+    requires_training = claim_decision.basis.requires_training
+    return find_training_shortfall(sweep, budget, claim.arms) if requires_training else None
 
 
 def _build_claim_result(
@@ -131,10 +132,9 @@ def _build_claim_result(
     decision = claim_decision.decision
     metric = sweep.get_metric(claim.metric)
     reasons = [reason.text for reason in _find_incomparability(sweep, budget, claim)]
-    untrained_reason = _find_untrained_reason(sweep, claim, claim_decision)
-    verdict = decide_claim_verdict(
-        decision.holds, n=decision.n, comparable=not reasons, trained=untrained_reason is None
-    )
+    shortfall = _find_shortfall(sweep, budget, claim, claim_decision)
+    untrained_reason = find_untrained_reason(sweep, claim.arms) if shortfall == Verdict.UNTRAINED else None
+    verdict = decide_claim_verdict(decision.holds, n=decision.n, comparable=not reasons, shortfall=shortfall)
     unknown_threshold_reason = None
     if claim.threshold is None:
         calibration = sweep.context.compute_calibration

@@ -16,7 +16,12 @@ from attnlab.report.schema import (
     EffectVerdict,
 )
 from attnlab.report.verdicts import comparability, leakage_check
-from attnlab.report.verdicts.evidence_bases import collect_censored_steps, collect_proportions
+from attnlab.report.verdicts.budget_check import find_training_shortfall
+from attnlab.report.verdicts.evidence_bases import (
+    collect_censored_steps,
+    collect_differences,
+    collect_proportions,
+)
 from attnlab.report.verdicts.results import SweepResults
 from attnlab.report.verdicts.sensitivity import compute_margin_p_values, compute_sensitivity
 from attnlab.report.verdicts.training_equivalence import convert_to_training
@@ -126,7 +131,9 @@ def _build_effect(
         p_equivalent=equivalent,
         p_noninferior=noninferior,
         kind=definition.kind,
-        verdict=_classify_effect(sweep, arm, metric, margin, alpha, evidence, sweep.seeds[:count], rule),
+        verdict=_classify_effect(
+            sweep, arm, metric, margin, alpha, evidence, sweep.seeds[:count], rule, budget
+        ),
         reasons=[reason.text for reason in reasons],
         pairs=[pair.model_copy(update={"difference": None}) for pair in pairs] if reasons else pairs,
     )
@@ -149,7 +156,9 @@ def _collect_evidence(
             return collect_proportions(sweep, weights, metric, seeds, direction)
         if metric in sweep.censoring_budgets:
             return collect_censored_steps(sweep, weights, metric, seeds)
-    return stats.PairedDifferences([pair.value - pair.against for pair in pairs], design)
+        if sweep.is_counted(metric, [*weights]):
+            return stats.ExactEvidence(*(pair.value - pair.against for pair in pairs))
+    return collect_differences(pairs, design)
 
 
 def _classify_effect(
@@ -161,12 +170,13 @@ def _classify_effect(
     evidence: stats.Evidence | None,
     seeds: Sequence[int],
     design: stats.StoppingRule,
+    budget: BudgetCheck,
 ) -> EffectVerdict:
     """Decide the verdict on a difference at the alpha allocated to the claim about it.
 
     Arms without evidence are not comparable.
-    As for claims, ranks decide where a run diverged, except for proportions: a mean would be that of the
-    survivors.
+    As for claims, too little training leaves no judgment, and ranks decide where a run diverged, except for
+    proportions: a mean would be that of the survivors.
     """
     if evidence is None:
         return EffectVerdict.NOT_COMPARABLE
@@ -176,10 +186,15 @@ def _classify_effect(
         return EffectVerdict.EXPLORATORY
     direction = sweep.experiment.direction
     weights = {arm: 1.0, sweep.baseline: -1.0}
-    if isinstance(evidence, stats.PairedDifferences) and sweep.has_diverged(weights, seeds):
+    is_counted = sweep.is_counted(metric, [*weights])
+    is_of_pairs = isinstance(evidence, stats.PairedDifferences | stats.ExactEvidence)
+    if is_of_pairs and not is_counted and sweep.has_diverged(weights, seeds):
         evidence = stats.RankDifferences(sweep.compute_outcomes(weights, metric, seeds, direction))
     if not evidence.n:
         return EffectVerdict.NO_RESULT
+    shortfall = None if is_counted else find_training_shortfall(sweep, budget, [*weights])
+    if shortfall is not None:
+        return EffectVerdict(shortfall)
     if isinstance(design, stats.BeforeFirstAnalysis):
         return EffectVerdict.INCONCLUSIVE
     outer, inner = (evidence.interval(level) for level in (1 - alpha, 1 - 2 * alpha))

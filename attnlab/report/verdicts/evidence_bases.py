@@ -302,9 +302,18 @@ def _build_t_evidence(
     claim: PreregisteredClaim, pairs: Sequence[SeedPair], design: stats.StoppingRule
 ) -> stats.Evidence | None:
     """Build t evidence from the pairs of a claim; before its first interim analysis, without an interval."""
-    values = [_compute_effect(claim, pair) for pair in pairs]
-    if not values:
+    if not pairs:
         return None
-    return (
-        RatioEvidence(values, design) if claim.compare == "ratio" else stats.PairedDifferences(values, design)
-    )
+    if claim.compare == "ratio":
+        return RatioEvidence([_compute_effect(claim, pair) for pair in pairs], design)
+    return collect_differences(pairs, design)
+
+
+def collect_differences(pairs: Sequence[SeedPair], design: stats.StoppingRule) -> stats.Evidence:
+    """Collect the differences of pairs: exact where both sides are equal in all of them, bit for bit.
+
+    Such sides compute the same, which takes no seeds to show. Other ties show no noise.
+    """
+    differences = [pair.value - pair.against for pair in pairs]
+    is_equal = differences and not any(differences) and not isinstance(design, stats.BeforeFirstAnalysis)
+    return stats.ExactEvidence(*differences) if is_equal else stats.PairedDifferences(differences, design)

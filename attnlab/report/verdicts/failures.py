@@ -3,15 +3,10 @@
 A run lost to its infrastructure has its own label and is no failure of its arm.
 """
 
-from collections.abc import Iterable
-from typing import Any
-
-from attnlab.report.number_format import format_compute_amount
 from attnlab.report.schema import FailedRun, FailureCount, Failures
 from attnlab.report.verdicts import leakage_check
 from attnlab.report.verdicts.results import SweepResults
-from attnlab.store.config_groups import format_value
-from attnlab.store.experiment_schema import ComputeProportion, Experiment
+from attnlab.store.guards.preregistered_terms import format_pair_count
 
 STATUS_LABELS = {
     "diverged": "diverged",
@@ -102,10 +97,11 @@ def list_caveats(sweep: SweepResults) -> list[str]:
     ]
 
 
-def find_deviations(sweep: SweepResults) -> list[str] | None:
-    """Find where the sweep deviates from its experiment file, and changes made after results were known.
+def find_deviations(sweep: SweepResults) -> list[str]:
+    """Find what makes a sweep exploratory: terms that changed after results were known, or no terms at all.
 
-    None if neither is known. Without a preregistration, the list names the missing parts.
+    A change by the command line that is preregistered before any of its results is another test, and no
+    deviation.
     """
     if sweep.context.not_preregistered:
         single_seed = "only one seed, so no difference has an interval: set seed=0,1,2"
@@ -113,58 +109,14 @@ def find_deviations(sweep: SweepResults) -> list[str] | None:
             "no claim, no margin and no number of seeds",
             *([single_seed] if len(sweep.seeds) == 1 else ()),
         ]
-    later_changes = sweep.context.preregistration.deviations if sweep.context.preregistration else []
-    declared = sweep.context.preregistered
-    settings = sweep.experiment.to_dict()
-    if not declared:
-        return later_changes or None
-    stated = {key: value for key, value in declared.items() if value is not None}
-    expected = _get_default_values(declared) | Experiment.model_validate(settings | stated).model_dump(
-        include=set(stated)
+    preregistration = sweep.context.preregistration
+    later_changes = preregistration.deviations if preregistration else []
+    overrides = ", ".join(sweep.context.overrides)
+    if not overrides or (preregistration and not preregistration.known_pairs):
+        return later_changes
+    known = (
+        f"when {format_pair_count(preregistration.known_pairs)} known"
+        if preregistration
+        else "and nothing was preregistered"
     )
-    if isinstance(looks := declared.get("looks"), list) and declared.get("seeds") is None:
-        expected["seeds"] = list(range(looks[-1]))  # as many as the last interim analysis has
-    if {"claims", "arms"} <= set(stated):  # a ladder may leave out arms, and the claims about them
-        known_arms = {*expected["arms"], None}
-        expected["claims"] = [
-            claim
-            for claim in expected["claims"]
-            if {claim["arm"], claim["against"], *(claim["contrast"] or ())} <= known_arms
-        ]
-    actual = sweep.experiment.model_dump(include=set(declared))
-    compared = {key: (expected[key], actual[key]) for key in declared}
-    compared["overrides"] = [], list(sweep.context.overrides)
-    deviations = [
-        f"{key}: preregistered {_format_key_value(expected_value)}, used {_format_key_value(actual_value)}"
-        for key, (expected_value, actual_value) in sorted(compared.items())
-        if expected_value != actual_value
-    ]
-    return deviations + later_changes
-
-
-def _get_default_values(keys: Iterable[str]) -> dict[str, Any]:
-    """Return the defaults of experiment keys; None for required ones."""
-    fields = {key: Experiment.model_fields[key] for key in keys}
-    return {
-        key: None if field.is_required() else field.get_default(call_default_factory=True)
-        for key, field in fields.items()
-    }
-
-
-def _format_key_value(value: Any) -> str:
-    if value is None or value == []:
-        return "none"
-    if isinstance(value, dict) and "training" in value:
-        return format_compute_amount(str(ComputeProportion.model_validate(value)))
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={_format_option(item)}" for key, item in value.items())
-    if not isinstance(value, list):
-        return f"{value:g}" if isinstance(value, float) else str(value)
-    return f"{len(value)} claims" if isinstance(value[0], dict) else ", ".join(map(str, value))
-
-
-def _format_option(value: Any) -> str:
-    """Format a value as on the command line, with the items of a list in brackets."""
-    if isinstance(value, list):
-        return f"[{','.join(map(_format_option, value))}]"
-    return f"{value:g}" if isinstance(value, float) else format_value(value)
+    return [f"the command changed the experiment, {known}: {overrides}", *later_changes]

@@ -153,6 +153,10 @@ def _load_result(path: Path) -> RunResult | None:
         raise ValueError(f"{path}: truncated or invalid: delete it and run the command again") from error
 
 
+KV_CACHE_BYTES = "kv_bytes_per_token"
+CACHE_SHARE = "cache/share"  # bytes of a run's own cache over those of its model's keys and values
+
+
 @dataclass(frozen=True)
 class IncomparabilityReason:
     """Reason two arms cannot be compared: a label for the difference, and a sentence."""
@@ -168,7 +172,6 @@ class SweepContext:
     - `overrides`: those of the command line
     - `waived_invariants`: invariants of attention that failed and that the command told the sweep to ignore
     - `tuning`: the learning-rate search: its settings, and the outcome per arm
-    - `preregistered`: the settings in the experiment file; None if unknown
     - `required_seeds`: seeds of an arm that its claims have needed so far, if not all
     - `outdated_counts`: per part of a run result, the runs in which older code measured it
     - `preregistration`: the entry in the log of the run directory; None if there is none
@@ -184,7 +187,6 @@ class SweepContext:
     overrides: Sequence[str] = ()
     waived_invariants: Sequence[str] = ()
     tuning: TuningResult | None = None
-    preregistered: dict[str, Any] | None = None
     required_seeds: Mapping[str, int] = field(default_factory=dict)
     outdated_counts: Mapping[str, int] = field(default_factory=dict)
     preregistration: Preregistration | None = None
@@ -338,7 +340,7 @@ class SweepResults:
             return None
         if self.excluded_targets and metric in run.result.by_position and run.result.targets_by_position:
             return _compute_mean_beyond(run.result, metric, self.excluded_targets)
-        return run.result.get_value(metric)
+        return get_resource(run.result, metric) if metric == KV_CACHE_BYTES else run.result.get_value(metric)
 
     def get_prefix_length(self, arm: str) -> int:
         """Return the number of leading tokens an arm sees bidirectionally; 0 for a causal arm."""
@@ -426,6 +428,20 @@ def _compute_mean_beyond(result: RunResult, metric: str, excluded_targets: int) 
     scored = [(loss, count) for loss, count in zip(losses, counts, strict=True) if loss is not None and count]
     total = sum(count for _, count in scored)
     return sum(loss * count for loss, count in scored) / total if total else None
+
+
+def get_resource(result: RunResult, key: str) -> Any:
+    """Return a resource of a run; None if unknown.
+
+    A run that measures a cache of its own, compressed or with dropped tokens, holds a share of the bytes of
+    its model's keys and values.
+    """
+    value = result.estimate.get(key)
+    share = result.metrics.get(CACHE_SHARE) if key == KV_CACHE_BYTES else None
+    if value is None or share is None:
+        return value
+    held = value * share
+    return int(held) if held.is_integer() else held
 
 
 def get_figure_kind(result: RunResult, name: str) -> str:

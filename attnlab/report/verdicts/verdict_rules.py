@@ -13,7 +13,7 @@ IntervalBounds = tuple[float, float]
 
 
 def decide_claim_verdict(
-    holds: bool | None, *, n: int, comparable: bool = True, trained: bool = True
+    holds: bool | None, *, n: int, comparable: bool = True, shortfall: Verdict | None = None
 ) -> Verdict:
     """Decide a claim: SUPPORTED if every plausible value satisfies it, REFUTED if none does.
 
@@ -21,15 +21,13 @@ def decide_claim_verdict(
         holds: the decision; None if it is inconclusive.
         n: number of complete pairs.
         comparable: whether the arms may be compared.
-        trained: whether the models have learned anything; UNTRAINED if not.
+        shortfall: UNTRAINED or DEMONSTRATION, if the models were trained too briefly for a finding.
     """
     if n == 0:
         return Verdict.NO_RESULT
     if not comparable:
         return Verdict.NOT_COMPARABLE
-    if not trained:
-        return Verdict.UNTRAINED
-    return {True: Verdict.SUPPORTED, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}[holds]
+    return shortfall or {True: Verdict.SUPPORTED, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}[holds]
 
 
 def decide_effect_verdict(
@@ -40,9 +38,9 @@ def decide_effect_verdict(
 ) -> EffectVerdict:
     """Decide the verdict on an effect at level alpha, from two intervals and the margin.
 
-    The first row that holds applies. An effect that is certainly nonzero and certainly below the margin is
-    EQUIVALENT, because the margin is the smallest difference declared to matter. Without a margin only a
-    direction can be decided.
+    The first row that holds applies. EQUAL takes an interval that is nothing but 0, that of exact evidence.
+    An effect that is certainly nonzero and certainly below the margin is EQUIVALENT, because the margin is
+    the smallest difference declared to matter. Without a margin only a direction can be decided.
 
     Args:
         interval: at confidence 1 − alpha.
@@ -60,8 +58,7 @@ def decide_effect_verdict(
     assert low <= inner_low <= inner_high <= high, "`tolerance` must lie inside `interval`"
     delta = math.nan if margin is None else margin  # no comparison with NaN holds
     rows = (
-        (low > delta, EffectVerdict.WORSE_MORE),
-        (high < -delta, EffectVerdict.BETTER_MORE),
+        (low == high == 0, EffectVerdict.EQUAL),
         (inner_low > -delta and inner_high < delta, EffectVerdict.EQUIVALENT),
         (low > 0, EffectVerdict.WORSE),
         (high < 0, EffectVerdict.BETTER),
@@ -78,7 +75,7 @@ def find_diverging_level(effect: Effect, direction: str) -> float | None:
     interval which does not show the alternative. None if both agree, if ranks decided, and for effects that
     are not judged against the margin.
     """
-    if not effect.primary or effect.mean is None or effect.verdict not in _JUDGMENTS:
+    if not effect.primary or effect.mean is None or not effect.verdict.is_judgment:
         return None
     printed = (
         -math.inf if effect.low is None else effect.low,
@@ -87,24 +84,11 @@ def find_diverging_level(effect: Effect, direction: str) -> float | None:
     alternative = decide_effect_verdict(printed, printed, effect.margin, direction)
     if alternative == effect.verdict:
         return None
-    levels = dict.fromkeys(_JUDGMENTS, 1 - effect.alpha)
+    levels = dict.fromkeys(EffectVerdict, 1 - effect.alpha)
     levels |= dict.fromkeys((EffectVerdict.EQUIVALENT, EffectVerdict.NOT_WORSE), 1 - 2 * effect.alpha)
     if levels[effect.verdict] < effect.level:
         return levels[effect.verdict]
     return levels[alternative] if levels[alternative] > effect.level else None
-
-
-EFFECT_MEANINGS = {
-    EffectVerdict.BETTER_MORE: "better by more than the margin",
-    EffectVerdict.BETTER: "better, but inconclusive whether by more than the margin",
-    EffectVerdict.WORSE_MORE: "worse by more than the margin",
-    EffectVerdict.WORSE: "worse, but inconclusive whether by more than the margin",
-    EffectVerdict.EQUIVALENT: "any difference is smaller than the margin",
-    EffectVerdict.NOT_WORSE: "not worse by more than the margin, possibly better",
-    EffectVerdict.INCONCLUSIVE: "these seeds do not decide it, which is no evidence of equality",
-    EffectVerdict.LEAKING: "sees future tokens by design and is not ranked",
-}
-_JUDGMENTS = EFFECT_MEANINGS.keys() - {EffectVerdict.LEAKING}
 
 
 def count_decimals(width: float | None, default: int = 3) -> int:

@@ -13,7 +13,7 @@ With a margin m, the change is the slope times the range of log2 of the budgets.
   on the same side of 0.
 - SAME PLATEAU: the 95% interval at the smallest budget excludes 0, that of the change lies on the other side
   of 0, and that at the largest budget lies within m.
-- CANNOT TELL: anything else.
+- INCONCLUSIVE: anything else.
 
 With normal noise, at most 5% of verdicts are wrong, whatever the correlation: 2.5% are SAME PLATEAU if the
 effect at the largest budget is m or more, 2.5% GROWS or PERSISTS if it is m or less, and 2.5% GROWS if the
@@ -29,16 +29,16 @@ from scipy import special
 
 from attnlab.stats.evidence import CONFIDENCE_LEVEL, validate_finite
 from attnlab.stats.paired_tests import PairedEstimate, estimate_paired_difference
-from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, GROWS
+from attnlab.stats.replications.scaling_verdict import GROWS, INCONCLUSIVE
 
 SAME_PLATEAU = "SAME PLATEAU"
 PERSISTS = "PERSISTS"
-BUDGET_VERDICTS = (CANNOT_TELL, SAME_PLATEAU, PERSISTS, GROWS)  # by the indices of `apply_budget_rule`
+BUDGET_VERDICTS = (INCONCLUSIVE, SAME_PLATEAU, PERSISTS, GROWS)  # by the indices of `apply_budget_rule`
 BUDGET_MEANINGS = {
     SAME_PLATEAU: "the effect shrinks into the margin: the loss is reached sooner, not lower",
     PERSISTS: "the effect is beyond the margin at the largest budget too",
     GROWS: "the effect grows with the budget",
-    CANNOT_TELL: "whether the effect lasts with a larger budget: not shown",
+    INCONCLUSIVE: "whether the effect lasts with a larger budget: not shown",
 }
 _REASONS = {
     SAME_PLATEAU: "the effect shrinks with the budget, at the largest one into the margin",
@@ -52,7 +52,7 @@ BUDGET_RULE_TEXT = (
     "lies on the other side of 0 nor reaches the margin there. PERSISTS: the interval at the largest budget "
     "is beyond the margin, on the side of the effect at the smallest budget. SAME PLATEAU: an effect at the "
     "smallest budget shrinks along the lines, and the 95% interval at the largest one is within the margin. "
-    "CANNOT TELL: anything else."
+    "INCONCLUSIVE: anything else."
 )
 
 
@@ -123,14 +123,14 @@ def apply_budget_rule(x: np.ndarray, differences: np.ndarray, margin: float) -> 
 
 
 def decide_budget_verdict(trajectories: BudgetTrajectories, margin: float) -> BudgetVerdict:
-    """Apply the rule of this module; CANNOT TELL where the noise between seeds is unknown."""
+    """Apply the rule of this module; INCONCLUSIVE where the noise between seeds is unknown."""
     estimates = (
         trajectories.estimate_effect(0),
         trajectories.estimate_effect(-1),
         trajectories.estimate_change(),
     )
     if any(estimate.low is None for estimate in estimates):
-        return BudgetVerdict(CANNOT_TELL, "the noise between seeds is unknown")
+        return BudgetVerdict(INCONCLUSIVE, "the noise between seeds is unknown")
     x, differences = trajectories.x, trajectories.differences
     verdict = BUDGET_VERDICTS[int(apply_budget_rule(x, differences, margin))]
     if verdict in _REASONS:
@@ -150,7 +150,7 @@ def decide_budget_verdict(trajectories: BudgetTrajectories, margin: float) -> Bu
         reason = "the effect shrinks with the budget, but whether into the margin is open"
     else:
         reason = "whether the effect at the largest budget is beyond the margin is open"
-    return BudgetVerdict(CANNOT_TELL, reason)
+    return BudgetVerdict(INCONCLUSIVE, reason)
 
 
 class _Sides(NamedTuple):

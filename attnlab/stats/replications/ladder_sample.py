@@ -137,6 +137,21 @@ class LadderSample:
         return weights, self.x - (weights * self.x).sum(-1, keepdims=True) / weights.sum(-1, keepdims=True)
 
 
+def estimate_size_effects(sizes: Sequence[SizeSample]) -> list[Estimate]:
+    """Estimate the effect at each size by its own seeds, from the smallest size on; [] without a size.
+
+    Raises:
+        ValueError: as `build_ladder_sample`.
+    """
+    if not sizes:
+        return []
+    sample = build_ladder_sample(sizes)
+    return [
+        sample.compute_weighted_sum(sample.select_size_weights(index)).to_estimate()
+        for index in range(len(sizes))
+    ]
+
+
 def build_ladder_sample(sizes: Sequence[SizeSample]) -> LadderSample:
     """Sort the sizes by compute.
 

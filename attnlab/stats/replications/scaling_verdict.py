@@ -3,9 +3,9 @@
 `docs/calibration_ladders.md` has its error rates on simulated ladders with a known truth. With a margin m in
 nats, top and bottom being the largest and the smallest size, the rule is, in this order:
 
-- CANNOT TELL where there are fewer than three sizes, or the noise of no size is known.
-- FLIPS: the 95% intervals of the effect at the top and at the bottom, each by its own seeds, lie on opposite
-  sides of 0.
+- INCONCLUSIVE where there are fewer than three sizes, or the noise of no size is known.
+- FLIPS: the 95% intervals of the effect at the top and at the bottom, each by its own seeds with at least the
+  smoothed noise, lie on opposite sides of 0.
 - HOLDS: the change from bottom to top lies within the margin by two one-sided tests at 5% (its 90% interval
   is inside +-m), both along the line (slope x width) and between the two end sizes by themselves; and the top
   is where the other sizes point (inside the 95% interval of `holdout`).
@@ -13,7 +13,7 @@ nats, top and bottom being the largest and the smallest size, the rule is, in th
   sign: the 95% interval of each along the line, and the 90% interval of each by the two end sizes by
   themselves, exclude 0, on the same side. So the effect is further from (nearer to) 0 at the top than at the
   bottom, |top| > |bottom|, since top^2 - bottom^2 = 2 x change x midway.
-- CANNOT TELL otherwise, with the reason.
+- INCONCLUSIVE otherwise, with the reason.
 
 GROWS means "|top| > |bottom|" and nothing else, whether or not the sign at the bottom is known. The line
 alone would give HOLDS for a change that comes late in every fifth ladder, and GROWS for an effect that rises
@@ -42,8 +42,8 @@ HOLDS = "HOLDS"
 GROWS = "GROWS"
 SHRINKS = "SHRINKS"
 FLIPS = "FLIPS"
-CANNOT_TELL = "CANNOT TELL"
-SCALING_VERDICTS = (CANNOT_TELL, HOLDS, GROWS, SHRINKS, FLIPS)  # by the indices of `apply_rule`
+INCONCLUSIVE = "INCONCLUSIVE"
+SCALING_VERDICTS = (INCONCLUSIVE, HOLDS, GROWS, SHRINKS, FLIPS)  # by the indices of `apply_rule`
 INTERVAL_TAIL = 0.025  # beyond one end of an interval
 TOST_TAIL = 0.05  # likewise, for the two tests against the margin and the end sizes by themselves
 RULE_TEXT = (
@@ -54,7 +54,7 @@ RULE_TEXT = (
     "change and the effect at the midpoint both exclude 0, along the fitted line (95%) and between the two "
     "end sizes alone (90%). GROWS: both lie on the same side of 0, so the effect is further from 0 at the "
     "largest size than at the smallest. SHRINKS: they lie on opposite sides, so it is nearer to 0. "
-    "CANNOT TELL: none of these. False-positive rates of each verdict, measured on simulated ladders: "
+    "INCONCLUSIVE: none of these. False-positive rates of each verdict, measured on simulated ladders: "
     "docs/calibration_ladders.md."
 )  # as pages show it
 TARGET_POWER = 0.8
@@ -148,7 +148,7 @@ class ScalingVerdict:
     """The verdict of a ladder, with its reason.
 
     Attributes:
-        seeds_needed: only with CANNOT TELL, and not where the largest size is not where the others point.
+        seeds_needed: only with INCONCLUSIVE, and not where the largest size is not where the others point.
     """
 
     verdict: str
@@ -167,15 +167,15 @@ def decide_scaling_verdict(sizes: Sequence[SizeSample], margin: float) -> Scalin
     sample = build_ladder_sample(sizes)
     if (count := len(sample.x)) < 3:
         reason = f"{count} ladder size{'s' * (count != 1)}: a trend and its test need at least three"
-        return ScalingVerdict(CANNOT_TELL, reason, None)
+        return ScalingVerdict(INCONCLUSIVE, reason, None)
     if not np.isfinite(sample.smoothed_variances).all():
         reason = "no ladder size has two seeds with different results, so the noise is unknown"
-        return ScalingVerdict(CANNOT_TELL, reason, None)
+        return ScalingVerdict(INCONCLUSIVE, reason, None)
     inputs = compute_rule_inputs(sample)
     verdict = SCALING_VERDICTS[int(apply_rule(inputs, margin))]
     seeds_needed = (
         _find_seeds_needed(sample, margin)
-        if verdict == CANNOT_TELL and bool(is_consistent_with_holdout(inputs))
+        if verdict == INCONCLUSIVE and bool(is_consistent_with_holdout(inputs))
         else None
     )
     return ScalingVerdict(verdict, _explain_scaling(verdict, inputs, margin), seeds_needed)
@@ -196,7 +196,7 @@ def _explain_scaling(verdict: str, inputs: RuleInputs, margin: float) -> str:
         return f"the effect is in {bottom} at the smallest size and in {top} at the largest"
     if verdict == HOLDS:
         return f"the change over the ladder is in {_format_bounds(change)}, within the margin of {margin:.3g}"
-    if verdict != CANNOT_TELL:
+    if verdict != INCONCLUSIVE:
         return (
             f"the change over the ladder is in {line_change} along the fitted line, and the effect at the "
             f"midpoint in {midway}"

@@ -108,13 +108,14 @@ class Preregistration(FrozenModel):
     def deviations(self) -> list[str]:
         """Changes made after results were known: one line per earlier preregistration."""
         return [
-            f"deviation of {self.time}, after {_format_pair_count(earlier.known_pairs)} known "
+            f"deviation of {self.time}, after {format_pair_count(earlier.known_pairs)} known "
             f"under the preregistration of {earlier.time}: {'; '.join(earlier.changed)}"
             for earlier in self.earlier
         ]
 
 
-def _format_pair_count(number: int) -> str:
+def format_pair_count(number: int) -> str:
+    """Format `2 pairs of results were`."""
     return "1 pair of results was" if number == 1 else f"{number} pairs of results were"
 
 

@@ -13,7 +13,7 @@ from attnlab.stats.replications.budget_verdict import (
     apply_budget_rule,
     decide_budget_verdict,
 )
-from attnlab.stats.replications.scaling_verdict import CANNOT_TELL, GROWS
+from attnlab.stats.replications.scaling_verdict import GROWS, INCONCLUSIVE
 
 BUDGETS = [1, 2, 4, 8]
 MARGIN = 0.02
@@ -51,10 +51,10 @@ def make_trajectories(means, sd=0.005, correlation=0.8, seeds=8, seed=0):
         ([-0.12, -0.10, -0.08, -0.06], PERSISTS),  # it shrinks, but stays beyond the margin
         ([0.03, 0.05, 0.07, 0.09], GROWS),
         ([0.0, 0.03, 0.06, 0.09], GROWS),
-        ([0.0, 0.0, 0.0, 0.0], CANNOT_TELL),
-        ([-0.06, -0.02, 0.02, 0.06], CANNOT_TELL),  # the sign changes
-        ([-0.10, -0.07, -0.05, -0.02], CANNOT_TELL),  # the end is at the margin
-        ([0.0, 0.004, 0.008, 0.012], CANNOT_TELL),  # it grows within the margin
+        ([0.0, 0.0, 0.0, 0.0], INCONCLUSIVE),
+        ([-0.06, -0.02, 0.02, 0.06], INCONCLUSIVE),  # the sign changes
+        ([-0.10, -0.07, -0.05, -0.02], INCONCLUSIVE),  # the end is at the margin
+        ([0.0, 0.004, 0.008, 0.012], INCONCLUSIVE),  # it grows within the margin
     ],
 )
 def test_the_rule_on_clear_cases(means, verdict):
@@ -67,7 +67,7 @@ def test_growth_from_a_noisy_start_is_not_shown():
     means = np.array([0.0, 0.04, 0.08, 0.12])
     differences = np.outer(noise, [0.04, 0.001, 0.001, 0.001]) + means
     verdict = decide_budget_verdict(BudgetTrajectories(BUDGETS, differences), MARGIN)
-    assert verdict.verdict == CANNOT_TELL
+    assert verdict.verdict == INCONCLUSIVE
     assert "on the other side" in verdict.reason
 
 
@@ -101,9 +101,9 @@ def test_one_report_and_many_simulated_ones_follow_the_same_rule():
 
 
 def test_unknown_noise_gives_no_word():
-    assert decide_budget_verdict(BudgetTrajectories(BUDGETS, [[1, 1, 1, 1]]), MARGIN).verdict == CANNOT_TELL
+    assert decide_budget_verdict(BudgetTrajectories(BUDGETS, [[1, 1, 1, 1]]), MARGIN).verdict == INCONCLUSIVE
     equal = BudgetTrajectories(BUDGETS, [[1, 1, 1, 1]] * 3)
-    assert decide_budget_verdict(equal, MARGIN).verdict == CANNOT_TELL
+    assert decide_budget_verdict(equal, MARGIN).verdict == INCONCLUSIVE
 
 
 @pytest.mark.parametrize(

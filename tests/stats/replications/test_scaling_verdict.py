@@ -6,10 +6,10 @@ import pytest
 
 from attnlab.stats.replications.ladder_sample import SizeSample, build_ladder_sample
 from attnlab.stats.replications.scaling_verdict import (
-    CANNOT_TELL,
     FLIPS,
     GROWS,
     HOLDS,
+    INCONCLUSIVE,
     SCALING_VERDICTS,
     SHRINKS,
     apply_rule,
@@ -43,10 +43,10 @@ def decide_ladder(*effects, margin=1.0, sd=0.3, seeds=8):
         ),  # though the largest is not where the others point
         ((2, 1, -1, -2), 0.3, FLIPS, "in [−2."),
         ((-0.4, -0.1, 0.2, 0.45), 0.3, FLIPS, "in [0."),  # by less than the margin: the sign decides
-        ((0, 1.5, 1.5, 0), 0.3, CANNOT_TELL, "the largest size differs from the prediction from the others"),
-        ((-0.5, -0.17, 0.17, 0.5), 0.75, CANNOT_TELL, "may pass through 0"),
-        ((0, 0.2, 0.4, 0.6), 0.8, CANNOT_TELL, "reaches beyond the margin"),
-        ((0, 0, 0, 0), 3, CANNOT_TELL, "wider than twice the margin"),
+        ((0, 1.5, 1.5, 0), 0.3, INCONCLUSIVE, "the largest size differs from the prediction from the others"),
+        ((-0.5, -0.17, 0.17, 0.5), 0.75, INCONCLUSIVE, "may pass through 0"),
+        ((0, 0.2, 0.4, 0.6), 0.8, INCONCLUSIVE, "reaches beyond the margin"),
+        ((0, 0, 0, 0), 3, INCONCLUSIVE, "wider than twice the margin"),
     ],
 )
 def test_clear_ladder_has_its_verdict(effects, sd, expected, reason):
@@ -91,7 +91,7 @@ def test_holds_requires_the_end_sizes_to_agree_with_the_line():
 )
 def test_ladders_without_known_noise_cannot_tell(rungs, reason):
     result = decide_scaling_verdict(rungs, 1.0)
-    assert (result.verdict, result.seeds_needed) == (CANNOT_TELL, None)
+    assert (result.verdict, result.seeds_needed) == (INCONCLUSIVE, None)
     assert reason in result.reason
 
 
@@ -112,7 +112,7 @@ def test_seeds_needed_decide_with_80_percent_power():
     values = [rng.normal(size=n) for n in seeds]
     values = [(v - v.mean()) / v.std(ddof=1) for v in values]  # observed effect 0 and sd 1
     result = decide_scaling_verdict([SizeSample(0.8 * i, v) for i, v in enumerate(values)], 1.05)
-    assert result.verdict == CANNOT_TELL
+    assert result.verdict == INCONCLUSIVE
     assert 5 < result.seeds_needed.at_largest_size < 100
     assert result.seeds_needed.x == pytest.approx(3.2)
     assert result.seeds_needed.at_next_size is not None
@@ -127,7 +127,7 @@ def test_seeds_needed_decide_with_80_percent_power():
 def test_seeds_needed_are_none_where_no_number_decides():
     rungs = [SizeSample(i, n * NOISE[:3]) for i, n in enumerate((1, 1, 1))]
     result = decide_scaling_verdict([*rungs, SizeSample(3, 0.5 + NOISE)], 0.3)
-    assert result.verdict == CANNOT_TELL
+    assert result.verdict == INCONCLUSIVE
     assert result.seeds_needed.at_largest_size is None, "the others' noise alone is wider than the margin"
 
 

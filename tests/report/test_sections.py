@@ -1,0 +1,267 @@
+"""Sections of resources, heads, maps, text, failures, configs and provenance: their tables and texts."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import World, build_context, build_provenance, collect_maps, write_runs
+from worlds import EVIL
+
+from attnlab.data.token_labels import CONTINUATION
+from attnlab.report.charts.chart_renderer import RenderedCharts
+from attnlab.report.pages.html import HtmlWriter
+from attnlab.report.pages.markdown import format_sections
+from attnlab.report.report_builder import build_report
+from attnlab.report.schema import LayerKinds, Report
+from attnlab.report.section import Block, Interactive, Page, Section, Text, iterate_blocks, list_tables
+from attnlab.report.sections import (
+    PageContext,
+    budget,
+    config,
+    failures,
+    heads,
+    maps,
+    reproduce,
+    running_text,
+)
+
+Record = dict[str, Any]
+
+
+def make_report(folder: Path, world: World, **changes: Any) -> Report:
+    return build_report(build_context(world, **changes), write_runs(folder, world), None, build_provenance())
+
+
+def read_table(section: Section, name: str) -> list[Record]:
+    return [*list_tables([section])[name].iterate_records()]
+
+
+def read_markdown(section: Section) -> str:
+    return "\n".join(format_sections([replace(section, is_long=False)])).replace("\\", "")
+
+
+def write_html(section: Section) -> str:
+    page = Page("name", "title", "heading", "", [section])
+    return str(HtmlWriter(page, RenderedCharts()).format_section(section))
+
+
+def select_blocks(section: Section, kind: type[Block]) -> list[Any]:
+    return [block for block in iterate_blocks(section.blocks) if isinstance(block, kind)]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    world = World(
+        seeds=[0, 1],
+        sample="on a <mat>\n",
+        status={("gqa", 1): "diverged", ("mqa", 0): "missing"},
+        parameters={"gqa": 130_000, "mqa": 130_000},
+        note=EVIL,
+    )
+    return make_report(tmp_path_factory.mktemp("runs"), world, unmatched=["gqa"])
+
+
+def test_budget_marks_each_cell_by_its_state(report: Report) -> None:
+    layers = LayerKinds(arm="mqa", layers=[0, 1, 0], kinds=["Attention", "Recurrent"])
+    report = report.model_copy(
+        update={"config": report.config.model_copy(update={"layers": [layers]})}, deep=True
+    )
+    section = budget.build(report, PageContext())
+    table = list_tables([section])["budget"]
+    signs = {
+        row.typed[0].value: [cell.mark and cell.mark[0] for cell in row.typed[3:6]] for row in table.full_rows
+    }
+    assert signs["parameters"] == ["✓", "†", "✗"]
+    assert signs["parameters_non_embedding"] == ["✓", "≠", "≠"]
+    assert signs["finished_seeds"] == ["✓", "✗", "✗"]
+    records = {record["resource"]: record for record in read_table(section, "budget")}
+    assert (
+        records["parameters"] | {"mha": 120_000, "mqa": 130_000, "tolerance": 0.01} == records["parameters"]
+    )
+    assert records["parameters"]["controlled"] is True
+    assert records["finished_seeds"]["gqa"] == 1
+    assert records["tokens"]["tolerance"] == 0
+    assert (records["kernel"]["mha"], records["kernel"]["tolerance"]) == ("sdpa", None)
+    markdown = read_markdown(section)
+    assert "| parameters (controlled) | 120,000 ✓ | 130,000 1.083× † | 130,000 1.083× ✗ | 1% |" in markdown
+    assert "✗ differs although controlled, † unmatched by design" in markdown
+    assert "through model.ffn_width; gqa not matched." in markdown
+    assert "Layers of mqa, first layer on the left: ABA. A Attention; B Recurrent." in markdown
+    kernel = re.findall(r"<tr><th[^>]*>attention kernel.*?</tr>", write_html(section))[0]
+    assert kernel.count('<td class="num"') == 4, "texts are below the numbers of their column"
+    plain = budget.build(
+        report.model_copy(
+            update={"budget": report.budget.model_copy(update={"unmatched": [], "controlled": []})}
+        ),
+        PageContext(),
+    )
+    assert "unmatched by design" not in read_markdown(plain)
+    assert "The experiment controls no resource." in read_markdown(plain)
+
+
+def test_failures_are_counted_and_listed_with_their_last_lines(report: Report, tmp_path: Path) -> None:
+    section = failures.build(report, PageContext())
+    first, second = read_table(section, "failures")
+    assert (first["arm"], first["seed"], first["status"], first["step"]) == ("gqa", 1, "diverged", 160)
+    assert first["message"].endswith(EVIL)
+    assert (second["arm"], second["status"], second["step"]) == ("mqa", "missing", None)
+    page, markdown = write_html(section), read_markdown(section)
+    assert EVIL not in page
+    assert "2 of 6 required runs failed." in markdown
+    assert "lost to the machine" not in markdown
+    assert "### Caveats" in markdown
+    tails = [run for run in report.failures.runs if run.tail]
+    assert page.count("<summary>Last lines of ") == len(tails) > 0
+    assert "Last lines of" not in markdown
+    lost = make_report(tmp_path, World(seeds=[0], status={("gqa", 0): "killed"}))
+    assert "run the same command again to train it." in read_markdown(failures.build(lost, PageContext()))
+    whole = report.model_copy(
+        update={"failures": report.failures.model_copy(update={"runs": [], "caveats": []}), "warnings": []}
+    )
+    assert "Every required run finished." in read_markdown(failures.build(whole, PageContext()))
+
+
+def test_config_distinguishes_absent_keys_from_null(tmp_path: Path) -> None:
+    changes = {
+        "mha": {"extra": {"key": None, "list": [1, 2]}},
+        "gqa": {"extra": {"list": [1, 3]}},
+        "mqa": {"extra": {"key": "absent"}},
+    }
+    report = make_report(tmp_path, World(seeds=[0], config=changes))
+    section = config.build(report, PageContext())
+    records = {record.pop("key"): record for record in read_table(section, "config")}
+    assert records["extra.key"] == {"mha": "null", "gqa": "absent", "mqa": '"absent"'}
+    assert "<code>[1, 3]</code>" in write_html(section), "verbatim, to be copied"
+    assert "Complete config of mha" in write_html(section)
+    empty = report.config.model_copy(update={"rows": [], "baseline_config": {}})
+    plain = config.build(report.model_copy(update={"config": empty}), PageContext())
+    assert read_markdown(plain).splitlines()[2:] == ["The arms do not differ in any key."]
+
+
+def test_provenance_has_command_code_packages_data_and_runs(report: Report) -> None:
+    section = reproduce.build(report, PageContext())
+    markdown = read_markdown(section)
+    assert "```sh\npython -m attnlab +experiment=gqa_vs_mha size=debug\n```" in markdown
+    assert "- commit: `0123456789abcdef0123456789abcdef01234567` (clean)" in markdown
+    assert "- packages: torch 2.13.0, pytorch-lightning 2.6.1" in markdown
+    assert [record["sha256"] for record in read_table(section, "data")] == ["cd" * 32]
+    assert "| text | 419,430 | char |" in markdown
+    runs = read_table(section, "run_ids")
+    assert [(run["arm"], run["seed"], run["status"]) for run in runs][3] == ("gqa", 1, "diverged")
+    assert {run["run"] for run in runs} == {run.id or None for run in report.runs}
+    assert not any(run.id in markdown for run in report.runs if run.id)
+    versions = {record["package"]: record for record in read_table(section, "package_versions")}
+    assert versions["torch"] == {"package": "torch", "version": "2.13.0", "runs": 5}
+    changes = {
+        "versions": None,
+        "data": [],
+        "environment": {},
+        "mixed": [],
+        "dirty": True,
+        "dirty_diff": "+a",
+    }
+    old = report.model_copy(update={"reproduce": report.reproduce.model_copy(update=changes)})
+    section = reproduce.build(old, PageContext())
+    assert {"package": "numpy", "version": "2.4.6", "runs": None} in read_table(section, "package_versions")
+    page = write_html(section)
+    assert "<summary>Uncommitted changes</summary>" in page
+    assert "(dirty)" in page
+    assert "Environment and data" not in page
+
+
+def test_head_tables_compare_runs_only_if_there_are_several(report: Report, tmp_path: Path) -> None:
+    section = heads.build(report, PageContext())
+    sink = next(score for score in report.heads.scores if score.name == "sink")
+    records = [record for record in read_table(section, "head_means") if record["score"] == "sink"]
+    for record, count in zip(records, sink.counts, strict=True):
+        assert (record["arm"], record["mean"], record["mean_low"]) == (count.arm, count.mean, count.mean_low)
+        assert record["above_threshold_high"] == count.above_threshold_high
+        assert (record["chance"], record["heads"], record["threshold"]) == (0.074, 8, 0.3)
+    [pattern] = [row for row in read_table(section, "head_patterns") if row["pattern"] == "sink"]
+    expected = next(row for row in report.heads.patterns if row.name == "sink").counts[1]
+    assert (pattern["gqa"], pattern["gqa_low"]) == (expected.mean, expected.low)
+    agreement = read_table(section, "kernel_agreement")
+    assert [(row["arm"], row["max_abs_eager_fused"], row["runs"]) for row in agreement] == [
+        ("mha", 2.4e-7, 2), ("gqa", 2.4e-7, 1), ("mqa", 2.4e-7, 1),
+    ]  # fmt: skip
+    markdown = read_markdown(section)
+    assert "gqa has no copying (OV) score: Toy heads have no separate values." in markdown
+    assert "Head numbers do not correspond across seeds" in markdown
+    single = make_report(tmp_path, World({"mha": 0.0}, seeds=[0]), claims=[])
+    markdown = read_markdown(heads.build(single, PageContext()))
+    assert "| score | mean | chance | heads above the threshold |" in markdown
+    assert "| pattern | heads | rule |" in markdown
+    assert "| max |eager − fused| | note |" in markdown
+    assert "[" not in markdown.partition("| score |")[2].partition("- previous token")[0], (
+        "no range of one run"
+    )
+    none = heads.build(report.model_copy(update={"heads": None}), PageContext())
+    assert "No finished run has head scores" in read_markdown(none)
+
+
+@pytest.mark.parametrize(
+    ("arms", "tokens", "title"),
+    [
+        (1, ["a", "é", "<b>"], "All 8 heads by score"),
+        (2, ["a", "", "é", "<b>"], "Top 8 and 8 random heads"),
+    ],
+)
+def test_maps_have_a_thumbnail_per_head_and_random_ones_beside_a_selection(
+    tmp_path: Path, arms: int, tokens: list[str], title: str
+) -> None:
+    world = World(dict.fromkeys(["mha", "gqa"][:arms], 0.0), seeds=[0], tokens=tokens)
+    runs = write_runs(tmp_path, world)
+    report = build_report(build_context(world, claims=[]), runs, None, build_provenance())
+    section = maps.build(report, PageContext(maps=collect_maps(runs)))
+    assert section is not None
+    page = write_html(section)
+    gallery = page.partition('<div id="gallery">')[2].partition("<h3>")[0]
+    assert gallery.count('<div class="head"') == arms * 2 * 4
+    assert gallery.count('class="group"') == 2 * sum([4, 2][:arms]), "a box per KV head"
+    assert title in page
+    assert ("<h4>Random 8</h4>" in page) == (arms == 2)
+    texts = " ".join(text.plain for text in select_blocks(section, Text))
+    assert ("One run of each arm" in texts) == (arms == 2)
+    assert (f"{CONTINUATION} marks a token that continues the character" in texts) == (arms == 2)
+    assert "<b>" not in page
+    assert format_sections([section]) == [], "pictures and their script are for HTML alone"
+    data = next(block.data for block in select_blocks(section, Interactive) if block.data)
+    assert data["maps"][0]["tokens"] == ["a", "é", *[CONTINUATION] * (arms - 1), "<b>"]
+    assert {score["name"] for score in data["scores"]} == {"previous", "sink", "entropy", "induction"}
+    json.dumps(data, allow_nan=False)
+    without = maps.build(report, PageContext())
+    assert without is not None
+    after = read_markdown(without).partition("(attention.npz) are not in the folder of this page")[2]
+    assert report.reproduce.command in after
+    nothing = report.model_copy(update={"heads": None})
+    assert maps.build(nothing, PageContext()) is None
+
+
+def test_running_text_has_losses_by_category_and_samples(report: Report) -> None:
+    section = running_text.build(report, PageContext())
+    assert section is not None
+    losses = {(row["kind"], row["arm"]): row for row in read_table(section, "token_losses")}
+    for category in report.text.token_categories:
+        for row in category.arms:
+            record = losses[category.label, row.arm]
+            assert (record["targets"], record["seeds"]) == (category.targets, row.seeds)
+            assert (record["loss_mean"], record["loss_high"]) == (row.loss.mean, row.loss.high)
+            difference = row.difference and (row.difference.mean, row.difference.low)
+            assert (record["difference_mean"], record["difference_low"]) == (difference or (None, None))
+    samples = read_table(section, "samples")
+    assert [*samples[0]] == ["arm", "seed", "run", "prompt", "sample", "rest", "reason"]
+    assert samples[0]["sample"] == "on a <mat>\n"
+    assert (samples[0]["prompt"], samples[0]["rest"], samples[0]["reason"]) == ("the cat ", "sat", None)
+    assert "<code>on a &lt;mat&gt;\n</code>" in write_html(section), "with its line ends"
+    missing = report.text.samples[0].model_copy(update={"sample": None, "reason": "it has no text"})
+    text = report.text.model_copy(update={"samples": [missing], "token_categories": []})
+    without = running_text.build(report.model_copy(update={"text": text}), PageContext())
+    assert without is not None
+    assert read_table(without, "samples")[0]["sample"] is None
+    assert "reason for no sample" in write_html(without)
+    assert "reason for no sample" not in write_html(section)
+    for empty in (None, text.model_copy(update={"samples": []})):
+        assert running_text.build(report.model_copy(update={"text": empty}), PageContext()) is None
