@@ -46,7 +46,7 @@ _SEED_FIELD = _make_integer_field(MIN_SEED, MAX_SEED)
 class ConfigGroup(BaseModel):
     """Base of the groups: unknown keys are ignored, and every known key is optional."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
     # Validate only where `_target_` names an attnlab class: a user's own class may differ.
     attnlab_targets_only: ClassVar[bool] = False
 
