@@ -1,8 +1,10 @@
 """Draw sections as Markdown: all text and tables but the long ones, which are in the page and in the data."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import singledispatch
 
+from attnlab.report.charts.chart_renderer import RenderedCharts
 from attnlab.report.markdown_text import Markdown, format_code, format_code_block, format_table, join_lines
 from attnlab.report.number_format import NONE
 from attnlab.report.section import (
@@ -25,11 +27,24 @@ from attnlab.report.section import (
 )
 
 
-def render_markdown(page: Page, notices: Iterable[str] = ()) -> Markdown:
-    """Return the page as Markdown; `notices` come first, as about pictures that are missing."""
+def render_markdown(page: Page, rendered: RenderedCharts | None = None) -> Markdown:
+    """Return the page as Markdown; without `rendered` it links the pictures of all charts that have one."""
     lines: list[str] = [Markdown("# {}").format(page.heading), "", page.question, ""]
-    lines += [line for notice in notices for line in (Markdown("**{}**").format(notice), "")]
-    return join_lines([*lines, *format_sections(page.sections)])
+    sections = page.sections
+    if rendered:
+        lines += [line for notice in rendered.error_messages for line in (notice, "")]
+        sections = [
+            replace(
+                section,
+                blocks=[
+                    block
+                    for block in section.blocks
+                    if not isinstance(block, Chart) or block.name in rendered.pngs
+                ],
+            )
+            for section in sections
+        ]
+    return join_lines([*lines, *format_sections(sections)])
 
 
 def format_sections(sections: Iterable[Section]) -> list[str]:
