@@ -52,8 +52,9 @@ def build_maps(
     gallery = Interactive(_draw_gallery(selected))
     picks = [*_build_picks(report, selected.picks)] if selected.picks else []
     many = len(report.experiment.arms) > MANY_ARMS
+    viewer = VIEWER.read_text("utf-8").replace("<details open>", "<details>" if many else "<details open>")
     blocks: list[Block] = [
-        Interactive(Markup(VIEWER.read_text("utf-8")), _build_data(report, selected) | {"start": start}),
+        Interactive(viewer, _build_data(report, selected) | {"start": start}),
         section.note(" ".join(_explain_maps(report, selected))),
         Fold("Thumbnails of all arms", [gallery]) if many else gallery,
     ]
