@@ -249,7 +249,7 @@ class Chart:
         label: the chart in words, in place of the picture where there is none.
         draw: returns the spec, for `width=` in pixels unless the size is fixed.
         is_fixed: whether the chart has one size.
-        has_picture: whether a PNG lies beside the Markdown.
+        has_picture: whether a PNG lies beside the Markdown; such a chart is in no fold.
     """
 
     name: str

@@ -41,7 +41,7 @@ KV = {"metric": "kv_bytes_per_token", "label": "KV cache per token", "unit": "B"
 
 def test_claim_line_has_arms_numbers_threshold_conclusion_verdict_and_seeds() -> None:
     assert describe_claim(build_claim_result(-0.018, 0.016, "SUPPORTED", threshold=0.0181)) == (
-        "gqa vs mha: Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: non-inferior "
+        "gqa vs mha: Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: not worse "
         "(SUPPORTED). 6 paired seeds."
     )
 
@@ -49,20 +49,20 @@ def test_claim_line_has_arms_numbers_threshold_conclusion_verdict_and_seeds() ->
 @pytest.mark.parametrize(
     ("relation", "threshold", "direction", "supported", "refuted"),
     [
-        ("below", 0.03, "lower", "non-inferior", "inferior by more than the margin"),
-        ("above", -0.03, "higher", "non-inferior", "inferior by more than the margin"),
-        ("below", 0.0, "lower", "superior", "not superior"),
-        ("above", 0.0, "higher", "superior", "not superior"),
-        ("above", 0.0, "lower", "inferior", "not inferior"),
-        ("below", 0.0, "higher", "inferior", "not inferior"),
-        ("below", -0.03, "lower", "superior by more than the threshold", "not superior by that much"),
-        ("above", 0.03, "higher", "superior by more than the threshold", "not superior by that much"),
-        ("above", 0.03, "lower", "inferior by more than the threshold", "not inferior by that much"),
-        ("below", -0.03, "higher", "inferior by more than the threshold", "not inferior by that much"),
-        ("above", -0.03, "lower", "not superior by more than the threshold",
-         "superior by more than the threshold"),
-        ("below", 0.03, "higher", "not superior by more than the threshold",
-         "superior by more than the threshold"),
+        ("below", 0.03, "lower", "not worse", "worse by more than the margin"),
+        ("above", -0.03, "higher", "not worse", "worse by more than the margin"),
+        ("below", 0.0, "lower", "better", "not better"),
+        ("above", 0.0, "higher", "better", "not better"),
+        ("above", 0.0, "lower", "worse", "not worse"),
+        ("below", 0.0, "higher", "worse", "not worse"),
+        ("below", -0.03, "lower", "better by more than the threshold", "not better by that much"),
+        ("above", 0.03, "higher", "better by more than the threshold", "not better by that much"),
+        ("above", 0.03, "lower", "worse by more than the threshold", "not worse by that much"),
+        ("below", -0.03, "higher", "worse by more than the threshold", "not worse by that much"),
+        ("above", -0.03, "lower", "not better by more than the threshold",
+         "better by more than the threshold"),
+        ("below", 0.03, "higher", "not better by more than the threshold",
+         "better by more than the threshold"),
         ("within", 0.03, "lower", "equivalent", "not equivalent"),
         ("within", 0.03, "higher", "equivalent", "not equivalent"),
         ("within", 0.03, None, "equivalent", "not equivalent"),
@@ -93,17 +93,17 @@ def test_conclusion_agrees_with_the_region_of_the_claim(
     sign = 1 if direction == "lower" else -1
     margin = abs(threshold)
     meanings = {
-        "non-inferior": lambda harm: harm < margin,
-        "inferior by more than the margin": lambda harm: harm >= margin,
-        "superior": lambda harm: harm < 0,
-        "not superior": lambda harm: harm >= 0,
-        "inferior": lambda harm: harm > 0,
-        "not inferior": lambda harm: harm <= 0,
-        "superior by more than the threshold": lambda harm: harm < -margin,
-        "not superior by that much": lambda harm: harm >= -margin,
-        "inferior by more than the threshold": lambda harm: harm > margin,
-        "not inferior by that much": lambda harm: harm <= margin,
-        "not superior by more than the threshold": lambda harm: harm > -margin,
+        "not worse": lambda harm: harm < margin,
+        "worse by more than the margin": lambda harm: harm >= margin,
+        "better": lambda harm: harm < 0,
+        "not better": lambda harm: harm >= 0,
+        "worse": lambda harm: harm > 0,
+        "not worse": lambda harm: harm <= 0,
+        "better by more than the threshold": lambda harm: harm < -margin,
+        "not better by that much": lambda harm: harm >= -margin,
+        "worse by more than the threshold": lambda harm: harm > margin,
+        "not worse by that much": lambda harm: harm <= margin,
+        "not better by more than the threshold": lambda harm: harm > -margin,
     }
     for value in (-0.06, -0.031, -0.029, -0.001, 0.001, 0.029, 0.031, 0.06):
         holds = stats.is_inside_region(region, (value, value))
@@ -181,7 +181,7 @@ def test_counted_quantity_is_exact() -> None:
         -512, -512, "REFUTED", label="parameters", unit="", threshold=-1000, basis="exact", decision=exact
     )
     assert format_claim(fewer) == (
-        "Δ parameters = −512, exact, claim Δ < −1,000: not superior by that much (REFUTED)"
+        "Δ parameters = −512, exact, claim Δ < −1,000: not better by that much (REFUTED)"
     )
 
 
@@ -234,7 +234,7 @@ def test_infinite_median_keeps_the_finite_bound() -> None:
     no_interval = {"interval": {"low": None, "high": None, "level": 0.95}, "decision": {"estimate": None}}
     refuted = build_claim_result(None, None, "REFUTED", basis="ranks", **no_interval)
     assert describe_claim(refuted) == (
-        "gqa vs mha: median Δ val/loss = not finite, margin +0.03: inferior by more than the margin "
+        "gqa vs mha: median Δ val/loss = not finite, margin +0.03: worse by more than the margin "
         "(REFUTED). 6 paired seeds."
     )
 

@@ -66,7 +66,7 @@ def test_definition_of_a_user_measurement_reaches_the_page(tmp_path: Path) -> No
     assert claim.decision.estimate == -2.0
     assert describe_claim(claim) == (
         "gqa vs mha: Δ span of the wings = −2 cubits, exact, claim Δ < −0.5: "
-        "inferior by more than the threshold (SUPPORTED)."
+        "worse by more than the threshold (SUPPORTED)."
     )
     row = next(row for row in report.effects if row.metric == METRIC)
     assert (row.label, row.unit) == ("span of the wings", "cubits")

@@ -230,14 +230,16 @@ def format_exact_number(value: float, *, sign: bool = False) -> str:
 
 
 def format_conclusion(claim: ClaimResult) -> str:
-    """Format the conclusion on the effect: non-inferior, equivalent, superior, ...
+    """Format the conclusion on the effect: not worse, equivalent, better, ...
 
-    For a claim without a decision it is the verdict itself.
+    For a claim without a decision it is the verdict itself. A lower loss of an arm that sees future tokens
+    makes it no better.
     """
     if claim.verdict not in (Verdict.SUPPORTED, Verdict.REFUTED) or claim.threshold is None:
         return claim.verdict.lower()
+    is_quality = claim.compare == "difference" and not claim.leaking_by_design
     supported, refuted = claim.relation.format_conclusions(
-        claim.threshold, claim.direction if claim.compare == "difference" else None
+        claim.threshold, claim.direction if is_quality else None
     )
     return supported if claim.verdict == Verdict.SUPPORTED else refuted
 
@@ -256,7 +258,7 @@ def find_claim_effect(claim: ClaimResult, effects: Sequence[Effect]) -> Effect |
 
 
 def format_verdict(claim: ClaimResult) -> str:
-    """Format the conclusion with its verdict: `non-inferior (SUPPORTED)`, or the verdict alone."""
+    """Format the conclusion with its verdict: `not worse (SUPPORTED)`, or the verdict alone."""
     verdict = f"{claim.verdict}, exploratory" if claim.exploratory else str(claim.verdict)
     is_decided = claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED)
     return f"{format_conclusion(claim)} ({verdict})" if is_decided else verdict
@@ -265,7 +267,7 @@ def format_verdict(claim: ClaimResult) -> str:
 def format_claim(claim: ClaimResult, effect: Effect | None = None) -> str:
     """Format a claim's outcome, or the reason nothing was decided.
 
-    Example: `Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: non-inferior (SUPPORTED)`.
+    Example: `Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: not worse (SUPPORTED)`.
 
     Args:
         effect: The effect that the page shows for the same difference (`find_claim_effect`); it replaces the

@@ -102,14 +102,14 @@ def _format_one_sided_conclusions(threshold: float, direction: str | None, side:
     harm = threshold if direction == "lower" else -threshold  # the threshold as a worsening
     asserts_benefit = (direction == "lower") == (side == "below")
     if harm == 0:
-        return ("superior", "not superior") if asserts_benefit else ("inferior", "not inferior")
+        return ("better", "not better") if asserts_benefit else ("worse", "not worse")
     if asserts_benefit:
         if harm > 0:
-            return "non-inferior", "inferior by more than the margin"
-        return "superior by more than the threshold", "not superior by that much"
+            return "not worse", "worse by more than the margin"
+        return "better by more than the threshold", "not better by that much"
     if harm > 0:
-        return "inferior by more than the threshold", "not inferior by that much"
-    return "not superior by more than the threshold", "superior by more than the threshold"
+        return "worse by more than the threshold", "not worse by that much"
+    return "not better by more than the threshold", "better by more than the threshold"
 
 
 RELATIONS: dict[str, Relation] = {relation.name: relation for relation in (Below(), Above(), Within())}
