@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 import attnlab
-from attnlab.cli.verbs.judge import EXIT_BY_VERDICT
+from attnlab.cli.verdict_output import EXIT_BY_VERDICT
 
 ROOT = Path(__file__).parents[1]
 AGENTS = (ROOT / "AGENTS.md").read_text("utf-8")

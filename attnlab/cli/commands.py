@@ -158,14 +158,14 @@ VERBS = {
         "compare arms given on the command line, as in compare heads=mha heads=gqa",
         "ARM ARM [ARM or OVERRIDE ...]",
         ('"heads=mha" "heads=gqa position=rope"', "heads=mha heads=gqa heads=mqa seed=0,1,2,3 margin=0.05"),
-        flags.add_hydra_flags,
+        flags.add_compare_flags,
         details="The first arm is the baseline. A later word that sets a key of another arm is an arm too; "
         "any other word\napplies to all arms. The default margin is the loss equivalent to 5% less training "
         "compute, which needs\nsix calibration runs of the baseline; margin=0.05 is in nats and needs none.",
     ),
     "judge": Verb(
         "attnlab.cli.verbs.judge:main",
-        "test whether B is better than A; verdict as JSON and as exit status, for automated search",
+        "test whether B is better than A; verdict in the last line and as exit status",
         "A B [--metric NAME] [--margin M] [--budget B] [OVERRIDE ...] | FILE FILE ... | --noise FILE ... | "
         "--champion FILE --log LOG FILE ...",
         (
@@ -175,9 +175,9 @@ VERBS = {
         flags.add_judge_flags,
         details="A and B are overrides, or yaml files of overrides, as in `heads: gqa`. Better means better "
         "by more than the\nmargin. More seeds are trained while the claim is inconclusive. Two existing "
-        "files or folders are runs that\nwere trained elsewhere: CSV, JSONL, Parquet, a TensorBoard folder, "
-        "a CSV that W&B exported, or run\ndirectories. Exit status: 0 better, 3 not better, 4 inconclusive, "
-        "5 not comparable, 2 invalid input, 1 a run\nfailed and no decision.",
+        "files or folders are runs that\nwere trained elsewhere: CSV, TSV, JSONL, Parquet, a TensorBoard "
+        "folder, a CSV that W&B exported, or run\ndirectories. Exit status: 0 better, 3 not better, 4 "
+        "inconclusive, 5 not comparable, 2 invalid input, 1 a run\nfailed and no decision.",
     ),
     "cost": Verb(
         "attnlab.cli.verbs.cost:main",

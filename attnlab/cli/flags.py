@@ -165,8 +165,13 @@ def add_cost_flags(parser: VerbParser) -> None:
     _add_json_flag(parser)
 
 
-def add_judge_flags(parser: VerbParser) -> None:
+def add_compare_flags(parser: VerbParser) -> None:
     add_hydra_flags(parser)
+    _add_json_flag(parser)
+
+
+def add_judge_flags(parser: VerbParser) -> None:
+    add_compare_flags(parser)
     parser.add_argument("--metric", metavar="NAME", help="metric to compare (default val/loss)")
     parser.add_argument(
         "--margin",
@@ -223,6 +228,7 @@ def add_judge_flags(parser: VerbParser) -> None:
     parser.add_argument(
         "--confirm", metavar="CANDIDATE", help="judge a winner of the log by two files of fresh runs"
     )
+    parser.add_argument("--page", action="store_true", help="with files: render the page of the report too")
     direction = parser.add_mutually_exclusive_group()
     direction.add_argument("--lower-is-better", action="store_true", help="with files, as for a loss")
     direction.add_argument("--higher-is-better", action="store_true", help="with files, as for an accuracy")

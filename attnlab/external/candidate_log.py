@@ -8,12 +8,12 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from filelock import FileLock, Timeout
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from attnlab import stats
 from attnlab.errors import InvalidConfig, describe_read_error
@@ -21,15 +21,14 @@ from attnlab.external.judgment import Judgment
 from attnlab.external.question import Question, format_now
 from attnlab.external.result_files import digest_text
 from attnlab.store.atomic_files import append_line, describe_special_file, parse_json, read_user_text
-from attnlab.store.run_schema import convert_validation_error
+from attnlab.store.run_schema import FrozenModel, convert_validation_error
 
 Procedure = Literal["online", "batch"]
 DEFAULT_RATE = 0.05
 LOCK_SECONDS = 60  # a command holds the lock for a few
 
 
-@dataclass(frozen=True)
-class CandidateTest:
+class CandidateTest(FrozenModel):
     """One candidate of a log.
 
     Attributes:
@@ -57,8 +56,6 @@ class CandidateTest:
     accepted: bool = False
     time: str = ""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
     def describe_shortage(self) -> str:
         """Why a candidate could not be accepted, and how many runs it needs."""
         count = next(n for n in range(2, 1000) if stats.find_largest_evalue(n) >= self.threshold)
@@ -67,9 +64,6 @@ class CandidateTest:
             f"{self.largest_e_value:.3g}, and it needs {self.threshold:.3g}: train {count} a side or more, "
             "with the champion's seeds"
         )
-
-
-_TEST_TYPE = TypeAdapter(CandidateTest)
 
 
 @dataclass
@@ -156,7 +150,7 @@ class CandidateLog:
         if left_out and len(self.tests) == count:
             raise InvalidConfig(left_out[0].describe_shortage())
         if new:
-            self.append("tests", {"tests": [asdict(test) for test in self.tests[count:]]})
+            self.append("tests", {"tests": [test.to_dict() for test in self.tests[count:]]})
         untested = {each.digests: each for each in left_out}
         return [self.find_test(each.digests) or untested[each.digests] for each in candidates]
 
@@ -179,7 +173,7 @@ class CandidateLog:
         for each in new:
             threshold = self.next_threshold
             if each.largest_e_value < threshold:
-                left_out.append(replace(each, threshold=threshold))
+                left_out.append(each.model_copy(update={"threshold": threshold}))
             else:
                 self._add(each, threshold, each.e_value >= threshold)
         return left_out
@@ -187,7 +181,9 @@ class CandidateLog:
     def _add_batch(self, new: Sequence[CandidateTest]) -> list[CandidateTest]:
         """Test all candidates; or none, if some cannot be accepted whatever the others are: return these."""
         lowest = 1 / self.rate
-        if short := [replace(each, threshold=lowest) for each in new if each.largest_e_value < lowest]:
+        if short := [
+            each.model_copy(update={"threshold": lowest}) for each in new if each.largest_e_value < lowest
+        ]:
             return short
         accepted = stats.select_discoveries([each.e_value for each in new], self.rate)
         threshold = len(new) / (self.rate * max(1, sum(accepted)))
@@ -196,10 +192,8 @@ class CandidateLog:
         return []
 
     def _add(self, each: CandidateTest, threshold: float, accepted: bool) -> None:
-        number = len(self.tests) + 1
-        self.tests.append(
-            replace(each, test=number, threshold=threshold, accepted=accepted, time=format_now())
-        )
+        test = {"test": len(self.tests) + 1, "threshold": threshold, "accepted": accepted}
+        self.tests.append(each.model_copy(update=test | {"time": format_now()}))
 
 
 def compute_evalues(judgment: Judgment, question: Question) -> tuple[float, float]:
@@ -286,27 +280,22 @@ def load_log(path: Path) -> CandidateLog:
                 rate, procedure = record["rate"], record["procedure"]
                 if not (isinstance(rate, float) and 0 < rate < 1) or procedure not in get_args(Procedure):
                     raise ValueError(f"rate {rate}, procedure {procedure}")
-                log = CandidateLog(path, Question.from_dict(record["question"]), rate, procedure)
+                log = CandidateLog(path, Question.model_validate(record["question"]), rate, procedure)
             elif kind == "tests":
-                log.tests += map(_read_test, record["tests"])
+                log.tests += map(CandidateTest.model_validate, record["tests"])
             elif kind == "confirmation":
                 log.confirmations.append(record)
             else:
                 raise ValueError(f"kind {kind}")
         except (ValueError, TypeError, KeyError) as error:
+            if isinstance(error, ValidationError):
+                error = convert_validation_error(error, kind)
             raise InvalidConfig(f"{place}: not a record of judge --log ({error!r})") from error
         previous = digest_text(line)
     if log is None:
         raise InvalidConfig(f"--log {path}: not a log of judge")
     log.last_digest = previous
     return log
-
-
-def _read_test(record: dict[str, Any]) -> CandidateTest:
-    try:
-        return _TEST_TYPE.validate_python(record)
-    except ValidationError as error:
-        raise convert_validation_error(error, "tests") from error
 
 
 def _load_or_start_log(

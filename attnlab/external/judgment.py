@@ -8,24 +8,14 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from attnlab import stats
 from attnlab.errors import InvalidConfig
-from attnlab.external import own_runs
 from attnlab.external.noise_floor import ALPHA, POWER, require_equal_steps
 from attnlab.external.question import Question
-from attnlab.external.result_files import (
-    ExternalRun,
-    count_equal_values,
-    require_distinct_runs,
-    shuffle_runs,
-)
-from attnlab.report.number_format import MINUS, format_bounds, format_number
-from attnlab.report.schema import Verdict
-from attnlab.report.verdicts.evidence_bases import BASES
+from attnlab.external.result_files import ExternalRun, require_distinct_runs, shuffle_runs
 
-VERDICTS = {True: Verdict.SUPPORTED, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}
+Differences = stats.RankDifferences | stats.PairedDifferences | stats.GroupDifferences
 UNIT_FACTORS = {  # ratio of the medians of both sides -> the likely units
     1 / math.log(2): "nats on one side and bits on the other",
     100.0: "fractions on one side and percent on the other",
@@ -34,70 +24,38 @@ UNIT_FACTORS = {  # ratio of the medians of both sides -> the likely units
 UNIT_TOLERANCE = 0.02
 
 
-class RunCounts(NamedTuple):
-    """Rows that were read of one side, runs that they hold, and runs that the verdict uses."""
-
-    rows: int
-    runs: int
-    used: int
-
-
 @dataclass(frozen=True)
 class Judgment:
-    """The claim "B is better than A by more than the margin", with its decision and the evidence.
+    """The decision on the claim "B is better than A by more than the margin", with its evidence.
 
     Attributes:
-        decision: Of B - A, with an interval at 95%.
-        values: Value of each run of A and of B, reduced to one number; infinite if it diverged.
-        seeds: Seeds of these runs, or None.
+        evidence: On B - A.
+        sides: The runs of A and of B that the decision uses.
+        values: Value of each of these runs, reduced to one number; infinite if it diverged.
         pairs: Values of A and B by seed, or in random pairs where seeds do not pair.
         paired: Whether the runs were compared seed by seed.
         pairing: A sentence that says which, and why.
-        gain: How many times as many runs unpaired sides would need; None if unpaired or unknown.
-        basis: "t" or "ranks".
-        missing: Runs of A and of B that were lost, and count for neither side.
+        obstacle: Why there is no interval; empty if there is one.
+        earlier_analyses: Planned interim analyses before this one.
         required_runs: Runs per side for 80% power at the observed effect, in one analysis of that number;
             None if unknown or over 10,000.
-        obstacle: Why there is no interval; empty if there is one.
-        incomparable: Reasons against comparing the sides, where the runs are attnlab's own.
-        counts: Of A and of B: rows read, runs found, and runs used.
-        equal_values: Runs whose value another run has too, in fewer than eight digits.
     """
 
     decision: stats.Decision
-    values: tuple[list[float], list[float]]
-    seeds: tuple[list[str | None], list[str | None]]
+    evidence: Differences
+    sides: list[list[ExternalRun]]
+    values: list[list[float]]
     pairs: list[tuple[float, float]]
     paired: bool
     pairing: str
-    gain: float | None
-    basis: str
-    missing: tuple[int, int]
-    required_runs: int | None
     obstacle: str
-    incomparable: list[str]
-    counts: tuple[RunCounts, RunCounts]
-    equal_values: int
+    earlier_analyses: int
+    required_runs: int | None
 
     @property
-    def verdict(self) -> Verdict:
-        """The verdict on the claim."""
-        return Verdict.NOT_COMPARABLE if self.incomparable else VERDICTS[self.decision.holds]
-
-    def describe_counts(self) -> str:
-        """How many rows and runs each side has, and how many count."""
-        text = "; ".join(
-            f"{name}: {counts.rows} rows read, {counts.runs} runs found, {counts.used} used"
-            for name, counts in zip("AB", self.counts, strict=True)
-        )
-        if self.equal_values:
-            text += f"; {self.equal_values} runs have a value that another run has too"
-        return text
-
-    def count_diverged(self) -> tuple[int, int]:
-        """Runs of A and of B that diverged."""
-        first, second = ([math.isinf(value) for value in side].count(True) for side in self.values)
-        return first, second
+    def is_ranked(self) -> bool:
+        """Whether the order of the values decides, since a run diverged."""
+        return isinstance(self.evidence, stats.RankDifferences)
 
 
 def judge_runs(
@@ -115,14 +73,14 @@ def judge_runs(
     require_distinct_runs([*a, *b])
     rule = question.select_rule((len(a), len(b)))
     sides, paired, pairing = _pair_runs(a, b)
-    for name, side in zip("AB", sides, strict=True):
-        finished = sum(run.status == "done" for run in side)
-        if finished < 2:
+    finished = [[run for run in side if run.status == "done"] for side in sides]
+    for name, runs in zip("AB", finished, strict=True):
+        if len(runs) < 2:
             raise InvalidConfig(
-                f"{name}: {finished} finished {'run' if finished == 1 else 'runs'}: a comparison takes two "
+                f"{name}: {len(runs)} finished {'run' if len(runs) == 1 else 'runs'}: a comparison takes two "
                 "or more on each side, as one run does not show the noise"
             )
-    require_equal_steps([run for side in sides for run in side if run.status == "done"], question.reduce)
+    require_equal_steps([run for runs in finished for run in runs], question.reduce)
     values = [[question.get_value(run) for run in side] for side in sides]
     if not same_unit:
         _require_same_unit(values)
@@ -131,106 +89,25 @@ def judge_runs(
         (question.get_value(theirs), question.get_value(ours))
         for theirs, ours in zip(*matched, strict=paired)
     ]
-    diverged = any(math.isinf(value) for side in values for value in side)
-    if diverged and not paired:
-        pairing += (
-            "; a run diverged, so runs are compared in random pairs, which change as runs are added: the "
-            "verdict holds for one analysis or a few"
-        )
     differences = [second - first for first, second in pairs]  # NaN if both diverged
-    gain = None
-    evidence: stats.RankDifferences | stats.PairedDifferences | stats.GroupDifferences
-    if diverged:
+    evidence: Differences
+    if any(math.isinf(value) for side in values for value in side):
         evidence = stats.RankDifferences(differences)
+        if not paired:
+            pairing += (
+                "; a run diverged, so runs are compared in random pairs, which change as runs are added: the "
+                "verdict holds for one analysis or a few"
+            )
     elif paired:
         evidence = stats.PairedDifferences(differences, rule)
-        if not evidence.tied:
-            gain = stats.measure_pairing_gain(*values).gain
     else:
         evidence = stats.GroupDifferences(values[1], values[0], rule)
     [decision] = stats.decide_claims([stats.ClaimTest(evidence, question.region)], ALPHA)
-    seeds = [[run.seed for run in side] for side in sides]
     return Judgment(
-        decision, (values[0], values[1]), (seeds[0], seeds[1]), pairs, paired, pairing, gain,
-        "ranks" if diverged else "t",
-        (sum(run.status == "missing" for run in a), sum(run.status == "missing" for run in b)),
+        decision, evidence, sides, values, pairs, paired, pairing,
+        _explain_missing_interval(decision, evidence, rule), getattr(rule, "index", 0),
         _estimate_required_runs(evidence, differences, question.region),
-        _explain_missing_interval(decision, evidence, rule),
-        own_runs.list_incomparable(sides, question.metric),
-        (_count_runs(a, sides[0]), _count_runs(b, sides[1])),
-        count_equal_values([*a, *b]),
     )  # fmt: skip
-
-
-def _count_runs(runs: Sequence[ExternalRun], used: Sequence[ExternalRun]) -> RunCounts:
-    return RunCounts(sum(run.rows for run in runs), len(runs), len(used))
-
-
-def describe_judgment(judgment: Judgment, question: Question) -> str:
-    """The decision in one sentence."""
-    decision, margin = judgment.decision, question.margin
-    digits = count_digits(margin)
-    interval = (
-        f"no interval ({judgment.obstacle})"
-        if judgment.obstacle or decision.low is None or decision.high is None
-        else f"95% CI {format_bounds(decision.low, decision.high, digits)}"
-    )
-    estimate = "unknown" if decision.estimate is None else format_number(decision.estimate, digits, sign=True)
-    outcome = judgment.verdict
-    counts = " and ".join(str(len(side)) for side in judgment.values)
-    threshold = f"< {MINUS}{margin:g}" if question.lower_is_better else f"> {margin:g}"
-    kind = "median " if BASES[judgment.basis].estimates_median else ""
-    return (
-        f"B vs A: {kind}difference of {question.metric} {estimate}, {interval}, claim {threshold}: {outcome}"
-        f"; {counts} runs, {'paired by seed' if judgment.paired else 'unpaired'}"
-        f"{'; ' if judgment.incomparable else ''}{'; '.join(judgment.incomparable)}"
-    )
-
-
-def count_digits(margin: float) -> int:
-    """Decimals that show a hundredth of the margin."""
-    return max(0, 2 - math.floor(math.log10(margin)))
-
-
-def summarize_judgment(judgment: Judgment, question: Question) -> dict[str, Any]:
-    """The decision as plain JSON, without the exit status."""
-    decision, diverged_counts = judgment.decision, judgment.count_diverged()
-    return {
-        "sentence": describe_judgment(judgment, question),
-        "metric": question.metric,
-        "direction": "lower" if question.lower_is_better else "higher",
-        "margin": question.margin,
-        "reduce": question.reduce,
-        "looks": question.to_dict()["looks"],
-        "estimate": decision.estimate,  # B − A
-        "interval": {
-            "low": _keep_finite(decision.low), "high": _keep_finite(decision.high), "level": decision.level,
-        },
-        "basis": judgment.basis,
-        "paired": judgment.paired,
-        "pairing": judgment.pairing,
-        "pairing_gain": judgment.gain,
-        "not_comparable": judgment.incomparable,
-        "equal_values": judgment.equal_values,
-        "required_runs_per_side": judgment.required_runs,  # in one analysis of that number
-        **{
-            name: {
-                "rows_read": counts.rows,
-                "runs_found": counts.runs,
-                "runs": len(side),
-                "diverged": diverged,
-                "missing": missing,
-                "mean": None if diverged else statistics.mean(side),
-                "sd": None if diverged else statistics.stdev(side),
-                "values": [_keep_finite(value) for value in side],
-                "seeds": seeds,
-            }
-            for name, side, seeds, diverged, missing, counts in zip(
-                "ab", judgment.values, judgment.seeds, diverged_counts, judgment.missing, judgment.counts,
-                strict=True,
-            )
-        },
-    }  # fmt: skip
 
 
 def split_by_arm(runs: Sequence[ExternalRun], path: str, arm_column: str) -> list[list[ExternalRun]]:
@@ -273,9 +150,7 @@ def _pair_runs(
 
 
 def _explain_missing_interval(
-    decision: stats.Decision,
-    evidence: stats.RankDifferences | stats.PairedDifferences | stats.GroupDifferences,
-    rule: stats.StoppingRule,
+    decision: stats.Decision, evidence: Differences, rule: stats.StoppingRule
 ) -> str:
     """Why there is no interval; empty if there is one."""
     if not isinstance(evidence, stats.RankDifferences) and evidence.tied:
@@ -308,7 +183,7 @@ def _require_same_unit(values: Sequence[Sequence[float]]) -> None:
 
 
 def _estimate_required_runs(
-    evidence: stats.Evidence, differences: Sequence[float], region: tuple[float, float]
+    evidence: Differences, differences: Sequence[float], region: tuple[float, float]
 ) -> int | None:
     if isinstance(evidence, stats.GroupDifferences):
         end = region[1] if math.isfinite(region[1]) else region[0]
@@ -321,7 +196,3 @@ def _estimate_required_runs(
         else stats.estimate_seeds_to_decide(differences, region, ALPHA / 2)
     )
     return estimate.seeds if estimate else None
-
-
-def _keep_finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

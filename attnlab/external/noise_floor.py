@@ -1,6 +1,5 @@
 """The smallest difference that a number of runs can show, from repeated runs of one configuration."""
 
-import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -76,33 +75,28 @@ def measure_noise_floor(
     }
 
 
-def format_noise_floor(noise: dict[str, Any]) -> str:
-    """The noise floor as lines of text."""
+def format_noise_floor(noise: dict[str, Any]) -> list[str]:
+    """The noise floor as lines of text, with a column for each number of runs per side."""
     failed = [f"{noise[word]} {word}" for word in ("diverged", "missing") if noise[word]]
+    metric, count = noise["metric"], noise["runs"]
+    metric += " (best of each run, which is optimistic)" if noise["optimistic"] else ""
+    low, high = (f"{noise['sd_interval'][end]:.3g}" for end in ("low", "high"))
+    rows = {"runs": "runs_per_side", "shown": "difference", "at low": "low", "at high": "high"}
     lines = [
-        f"{noise['metric']} of {noise['runs']} runs{', ' if failed else ''}{', '.join(failed)}: mean "
-        f"{noise['mean']:.6g}, standard deviation {_round(noise['sd'])}, 90% interval "
-        f"[{_round(noise['sd_interval']['low'])}, {_round(noise['sd_interval']['high'])}]",
-        "",
-        "runs per side   smallest difference shown with 80% power   for either end of that interval",
-    ]
-    lines += [
-        f"{row['runs_per_side']:13}   {_round(row['difference']):>40}   "
-        f"{_round(row['low'])} to {_round(row['high'])}"
-        for row in noise["detectable"]
+        f"{', '.join([f'{metric} of {count} runs', *failed])}: mean "
+        f"{noise['mean']:.6g}, standard deviation {noise['sd']:.3g}, 90% interval [{low}, {high}]",
+        f"runs per side, and the difference that they show with {noise['power']:.0%} power:",
+        *(
+            f"{label:7}" + "".join(f"{row[key]:9.3g}" for row in noise["detectable"])
+            for label, key in rows.items()
+        ),
     ]
     if noise["margin"] is not None:
-        count = noise["runs_per_side_for_margin"]
-        lines += [
-            "",
-            f"{count or 'more than 10,000'} runs per side show a difference of {noise['margin']:g}.",
-        ]
-    if noise["optimistic"]:
-        lines += [
-            "",
-            "The best value of a run is optimistic: evaluations that vary more have a better best one.",
-        ]
-    return "\n".join(lines)
+        needed = noise["runs_per_side_for_margin"]
+        lines.append(
+            f"{needed or 'more than 10,000'} runs per side show a difference of {noise['margin']:g}."
+        )
+    return lines
 
 
 def require_equal_steps(runs: Sequence[ExternalRun], how: str) -> None:
@@ -131,8 +125,3 @@ def _describe_span(steps: Sequence[int]) -> str:
     return (
         f"step {steps[0]:,}" if len(steps) == 1 else f"{len(steps)} steps from {steps[0]:,} to {steps[-1]:,}"
     )
-
-
-def _round(value: float) -> str:
-    """Three significant digits."""
-    return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"

@@ -1,9 +1,10 @@
-"""Comparability of attnlab's own run directories, by the checks that arms of a sweep get."""
+"""Budgets and comparability of attnlab's own run directories, by the checks that arms of a sweep get."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from attnlab.errors import InvalidConfig
 from attnlab.external.result_files import ExternalRun
+from attnlab.report.schema import BudgetCheck
 from attnlab.report.verdicts.budget_check import build_budget_check
 from attnlab.report.verdicts.comparability import list_incomparability_reasons
 from attnlab.report.verdicts.results import Run, SweepContext, SweepResults
@@ -11,36 +12,42 @@ from attnlab.store.experiment_schema import Experiment
 from attnlab.store.fingerprint import flatten_config, strip_seeds
 from attnlab.store.run_schema import RunResult
 
-ARMS = ("A", "B")
 
-
-def list_incomparable(sides: Sequence[Sequence[ExternalRun]], metric: str) -> list[str]:
-    """List the reasons against comparing A and B; [] if there is none, or a side is of another program.
+def check_own_runs(
+    sides: Mapping[str, Sequence[ExternalRun]], metric: str
+) -> tuple[list[str], BudgetCheck] | None:
+    """Check the runs of two arms, the baseline first.
 
     Tokens are controlled, as in every comparison of `judge`.
+
+    Returns:
+        The reasons against comparing them, and their budgets; None if a side is of another program.
 
     Raises:
         InvalidConfig: one side holds runs of several configs.
     """
-    results = [[run.result for run in side if run.result is not None] for side in sides]
-    if not all(results):
-        return []
-    for arm, own in zip(ARMS, results, strict=True):
+    results = {arm: [run.result for run in side if run.result is not None] for arm, side in sides.items()}
+    if not all(results.values()):
+        return None
+    for arm, own in results.items():
         _require_one_config(arm, own)
+    against, arm = results
     experiment = Experiment.model_validate(
         {
-            "name": "judge", "arms": [*ARMS], "baseline": ARMS[0], "metric": metric, "margin": 0.0,
-            "margin_reason": "", "controlled": ["tokens"], "seeds": [*range(max(map(len, results)))],
+            "name": "judge", "arms": [against, arm], "baseline": against, "metric": metric, "margin": 0.0,
+            "margin_reason": "", "controlled": ["tokens"],
+            "seeds": [*range(max(map(len, results.values())))],
         }
     )  # fmt: skip
     runs = [
-        Run(arm, number, result.id, result)
-        for arm, own in zip(ARMS, results, strict=True)
+        Run(name, number, result.id, result)
+        for name, own in results.items()
         for number, result in enumerate(own)
     ]
     sweep = SweepResults(SweepContext(experiment), runs)
-    reasons = list_incomparability_reasons(sweep, build_budget_check(sweep), ARMS[1], ARMS[0], metric)
-    return [reason.text for reason in reasons]
+    budget = build_budget_check(sweep)
+    reasons = list_incomparability_reasons(sweep, budget, arm, against, metric)
+    return [reason.text for reason in reasons], budget
 
 
 def _require_one_config(arm: str, results: Sequence[RunResult]) -> None:

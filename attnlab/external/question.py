@@ -4,27 +4,35 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from attnlab import stats
 from attnlab.errors import InvalidConfig
 from attnlab.external.result_files import ExternalRun, validate_reduction
 from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.fingerprint import compute_digest
-from attnlab.store.run_schema import convert_validation_error
+from attnlab.store.run_schema import Direction, FrozenModel, convert_validation_error
+
+
+def _require_looks(looks: "Looks") -> "Looks":
+    return looks if isinstance(looks, str) else parse_looks(",".join(map(str, looks)))
+
+
+def _require_reduction(how: str) -> str:
+    validate_reduction(how)
+    return how
+
 
 Looks = Literal["anytime", "once"] | tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(FrozenModel):
     """Is B better than A by more than the margin?
 
     Attributes:
@@ -38,36 +46,18 @@ class Question:
     metric: str
     lower_is_better: bool
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    reduce: str = "last"
-    looks: Looks = "anytime"
+    reduce: Annotated[str, AfterValidator(_require_reduction)] = "last"
+    looks: Annotated[Looks, AfterValidator(_require_looks)] = "anytime"
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    @property
+    def direction(self) -> Direction:
+        """Which values of the metric are better."""
+        return "lower" if self.lower_is_better else "higher"
 
     @property
     def region(self) -> tuple[float, float]:
         """The differences B - A for which the answer is yes."""
         return (-math.inf, -self.margin) if self.lower_is_better else (self.margin, math.inf)
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "Question":
-        """The question of plain JSON, as of `to_dict`.
-
-        Raises:
-            ValueError: a value has another type or range; in one line.
-        """
-        try:
-            question = TypeAdapter(cls).validate_python(content)
-        except ValidationError as error:
-            raise convert_validation_error(error, "question") from error
-        validate_reduction(question.reduce)
-        looks = question.looks
-        parse_looks(looks if isinstance(looks, str) else ",".join(map(str, looks)))
-        return question
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        looks = self.looks if isinstance(self.looks, str) else list(self.looks)
-        return asdict(self) | {"looks": looks}
 
     def get_value(self, run: ExternalRun) -> float:
         """The number of a run; infinite if it diverged."""
@@ -96,8 +86,7 @@ class Question:
         return stats.GroupSequential(self.looks, self.looks.index(counts[0]))
 
 
-@dataclass(frozen=True)
-class Declaration:
+class Declaration(FrozenModel):
     """A question, the files that will answer it, and when it was asked.
 
     Attributes:
@@ -121,7 +110,7 @@ class Declaration:
         self, question: dict[str, Any], files: Sequence[str], arm_column: str | None
     ) -> list[str]:
         """Settings of a command that differ from the declared ones; it may leave some out (None)."""
-        declared = asdict(self.question)
+        declared = dict(self.question)
         differences = [
             f"{key.replace('_', ' ')} {_format_setting(value)}, declared {_format_setting(declared[key])}"
             for key, value in question.items()
@@ -214,17 +203,17 @@ def load_declaration(path: Path) -> Declaration:
     """
     try:
         content = parse_json(read_user_text(path))
-        digest = content.pop("digest")
-        question = Question.from_dict(content["question"])
-        files, arm_column, declared = tuple(content["files"]), content["arm_column"], content["declared"]
-        datetime.fromisoformat(declared)
+        declaration = Declaration.model_validate(content)
+        datetime.fromisoformat(declaration.declared)
     except OSError as error:
         raise InvalidConfig(f"--declare {path}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InvalidConfig(f"--declare {path}: not a declaration of judge ({error!r})") from error
-    if digest != compute_digest(content, 64):
+    except ValueError as error:
+        if isinstance(error, ValidationError):
+            error = convert_validation_error(error, "declaration")
+        raise InvalidConfig(f"--declare {path}: not a declaration of judge ({error})") from error
+    if content.pop("digest") != compute_digest(content, 64):
         raise InvalidConfig(f"--declare {path}: its digest is not that of its content: it was edited")
-    return Declaration(question, files, arm_column, declared, digest)
+    return declaration
 
 
 def format_now() -> str:

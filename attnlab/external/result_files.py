@@ -1,4 +1,4 @@
-"""Read runs trained elsewhere from CSV, JSONL, Parquet, TensorBoard, W&B exports or run directories.
+"""Read runs trained elsewhere from CSV, TSV, JSONL, Parquet, TensorBoard, W&B exports or run directories.
 
 A run is known by its id, its seed, or a curve along a known axis, so each row of a table needs one of them.
 Columns are known by name. Whatever is ambiguous is an error with its place: a number that is not finite, a
@@ -12,18 +12,15 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
-
-import pyarrow as pa
-from pyarrow import parquet as pq
+from typing import Any, BinaryIO, Literal, TextIO
 
 from attnlab.errors import InvalidConfig, describe_read_error, format_suggestions
-from attnlab.store import run_directories
-from attnlab.store.atomic_files import open_user_file, parse_json, read_user_text
+from attnlab.store.atomic_files import open_user_file, parse_json
 from attnlab.store.run_schema import RunResult
 
 Status = Literal["done", "diverged", "missing"]
@@ -59,6 +56,8 @@ SPLIT_FOLDERS = frozenset({"train", "training", "validation", "valid", "val", "e
 SAME_VALUE_DIGITS = 8  # two runs whose values agree in so many significant digits are one run
 SAME_CURVE_LENGTH = 3  # evaluations; so are two runs with equal curves of this length
 ZONE_HOURS = 14  # the largest difference of local time from UTC
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+TABLE_SUFFIXES = (*DELIMITERS, ".jsonl", ".ndjson", ".parquet")
 MAX_TABLE_BYTES = 2**33
 MAX_VALUE = 1e150  # of a number: the square of a larger one is no float64
 REDUCTIONS = "last, best, or mean:k (the mean of the last k values)"
@@ -168,24 +167,12 @@ def read_runs(path: Path, metric: str, arm_column: str | None = None) -> list[Ex
     """
     if not path.exists():
         raise InvalidConfig(f"{path}: no such file or folder")
-    if path.is_dir():
-        if arm_column is not None:
-            raise InvalidConfig(f"{path}: --arm-column names a column of a table, and this is a folder")
-        runs = _read_folder(path, metric)
+    if not path.is_dir():
+        runs = _read_table(path, metric, arm_column)
+    elif arm_column is not None:
+        raise InvalidConfig(f"{path}: --arm-column names a column of a table, and this is a folder")
     else:
-        readers: dict[str, Callable[[Path], Iterator[_Row]]] = {
-            ".csv": _read_csv, ".jsonl": _read_jsonl, ".ndjson": _read_jsonl, ".parquet": _read_parquet,
-        }  # fmt: skip
-        reader = readers.get(path.suffix.lower())
-        if reader is None:
-            raise InvalidConfig(
-                f"{path}: cannot read {path.suffix or 'a file without a suffix'}: give a .csv, .jsonl or "
-                ".parquet file, a TensorBoard folder, or a folder of run directories"
-            )
-        rows = list(reader(path))
-        if not rows:
-            raise InvalidConfig(f"{path}: has no rows")
-        runs = _build_runs(path, rows, metric, arm_column)
+        runs = _read_folder(path, metric)
     for arm in dict.fromkeys(run.arm for run in runs):
         require_distinct_runs([run for run in runs if run.arm == arm], same_seed=True)
     return runs
@@ -236,45 +223,64 @@ class _Row:
     cells: dict[str, Any]
 
 
-def _read_csv(path: Path) -> Iterator[_Row]:
+def _read_table(path: Path, metric: str, arm_column: str | None) -> list[ExternalRun]:
+    suffix = path.suffix.lower()
+    if suffix not in TABLE_SUFFIXES:
+        raise InvalidConfig(
+            f"{path}: cannot read {path.suffix or 'a file without a suffix'}: give a "
+            f"{', '.join(TABLE_SUFFIXES)} file, a TensorBoard folder, or a folder of run directories"
+        )
     try:
         with open_user_file(path, MAX_TABLE_BYTES) as file:
-            reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""))
-            header = next(reader, [])
-            if repeated := sorted({name for name in header if header.count(name) > 1}):
-                raise InvalidConfig(f"{path}:1: the column {repeated[0]} is there twice")
-            for cells in reader:
-                if not cells:
-                    continue
-                if len(cells) != len(header):
-                    raise InvalidConfig(
-                        f"{path}:{reader.line_num}: {len(cells)} cells in a table of {len(header)} columns"
-                    )
-                yield _Row(f"{path}:{reader.line_num}", dict(zip(header, cells, strict=True)))
+            rows = list(_iterate_rows(path, file, suffix))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidConfig(f"{path}: {describe_read_error(error)}") from error
+    if not rows:
+        raise InvalidConfig(f"{path}: has no rows")
+    return _build_runs(path, rows, metric, arm_column)
 
 
-def _read_jsonl(path: Path) -> Iterator[_Row]:
+def _iterate_rows(path: Path, file: BinaryIO, suffix: str) -> Iterator[_Row]:
+    if suffix == ".parquet":
+        yield from _read_parquet(path, file)
+        return
+    delimiter = DELIMITERS.get(suffix)
+    with io.TextIOWrapper(file, "utf-8-sig", newline="" if delimiter else None) as text:
+        yield from _read_cells(path, text, delimiter) if delimiter else _read_objects(path, text)
+
+
+def _read_cells(path: Path, text: TextIO, delimiter: str) -> Iterator[_Row]:
+    reader = csv.reader(text, delimiter=delimiter)
+    header = next(reader, [])
+    if repeated := sorted({name for name in header if header.count(name) > 1}):
+        raise InvalidConfig(f"{path}:1: the column {repeated[0]} is there twice")
+    for cells in filter(None, reader):
+        if len(cells) != len(header):
+            raise InvalidConfig(
+                f"{path}:{reader.line_num}: {len(cells)} cells in a table of {len(header)} columns"
+            )
+        yield _Row(f"{path}:{reader.line_num}", dict(zip(header, cells, strict=True)))
+
+
+def _read_objects(path: Path, text: TextIO) -> Iterator[_Row]:
+    for number, line in enumerate(text, 1):
+        if not line.strip():
+            continue
+        try:
+            cells = parse_json(line)
+        except ValueError as error:
+            raise InvalidConfig(f"{path}:{number}: not JSON: {error}") from error
+        if not isinstance(cells, dict):
+            raise InvalidConfig(f"{path}:{number}: not an object with a name for each value")
+        yield _Row(f"{path}:{number}", cells)
+
+
+def _read_parquet(path: Path, file: BinaryIO) -> Iterator[_Row]:
+    import pyarrow as pa  # late: other formats do without
+    from pyarrow import parquet as pq
+
     try:
-        for number, line in enumerate(read_user_text(path, "utf-8-sig", MAX_TABLE_BYTES).split("\n"), 1):
-            if not line.strip():
-                continue
-            try:
-                cells = parse_json(line)
-            except ValueError as error:
-                raise InvalidConfig(f"{path}:{number}: not JSON: {error}") from error
-            if not isinstance(cells, dict):
-                raise InvalidConfig(f"{path}:{number}: not an object with a name for each value")
-            yield _Row(f"{path}:{number}", cells)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"{path}: {describe_read_error(error)}") from error
-
-
-def _read_parquet(path: Path) -> Iterator[_Row]:
-    try:
-        with open_user_file(path, MAX_TABLE_BYTES) as file:
-            table = pq.read_table(file)
+        table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:
         raise InvalidConfig(
             f"{path}: cannot be read ({describe_read_error(error)}): write it again"
@@ -283,8 +289,14 @@ def _read_parquet(path: Path) -> Iterator[_Row]:
         yield _Row(f"{path}: row {number}", cells)
 
 
-def _build_runs(path: Path, rows: Sequence[_Row], metric: str, arm_column: str | None) -> list[ExternalRun]:
-    """Build runs from the rows of a table."""
+def _build_runs(
+    path: Path, rows: Sequence[_Row], metric: str, arm_column: str | None = None, *, allows_nan: bool = False
+) -> list[ExternalRun]:
+    """Build runs from the rows of a table.
+
+    Args:
+        allows_nan: Whether a run whose last value is not finite diverged, in formats without a status.
+    """
     columns = list(dict.fromkeys(name for row in rows for name in row.cells))
     if arm_column is not None and arm_column not in columns:
         raise InvalidConfig(
@@ -302,7 +314,13 @@ def _build_runs(path: Path, rows: Sequence[_Row], metric: str, arm_column: str |
             raise InvalidConfig(
                 f"{path}: columns per run, as W&B exports them, need a column Step and no arms"
             )
-        return [_read_wandb_column(path, rows, axis_column, run, name) for run, name in by_run.items()]
+        is_text = path.suffix.lower() in DELIMITERS  # there an empty cell is no NaN
+        curves = [
+            row
+            for run, column in by_run.items()
+            for row in _list_wandb_rows(path, rows, metric, axis_column, run, column)
+        ]
+        return _build_runs(path, curves, metric, allows_nan=is_text)
     _reject_averages(rows, metric)
     seed_column, status_column = _find_column(columns, ("seed",)), _find_column(columns, STATUS_COLUMNS)
     id_column, name_column = _find_column(columns, ID_COLUMNS), _find_column(columns, NAME_COLUMNS)
@@ -340,18 +358,20 @@ def _build_runs(path: Path, rows: Sequence[_Row], metric: str, arm_column: str |
             axis=AXIS_BY_COLUMN[axis_column.lower()] if axis_column else "",
             rows=len(group),
         )  # fmt: skip
-        runs.append(run if status != "done" else _add_values(run, group, metric, axis_column))
+        if status == "done":  # loggers write a row for each of their metrics
+            known = [row for row in group if axis_column is None or row.cells.get(metric) not in (None, "")]
+            if not known:
+                raise InvalidConfig(f"{run.place}: a run without any value of {metric}")
+            values = [
+                _parse_number(row.place, metric, row.cells.get(metric), finite=not allows_nan)
+                for row in known
+            ]
+            steps = [
+                _parse_step(row.place, axis_column, row.cells[axis_column]) for row in known if axis_column
+            ]
+            run = _add_values(run, steps, values)
+        runs.append(run)
     return runs
-
-
-def _add_values(run: ExternalRun, group: Sequence[_Row], metric: str, axis_column: str | None) -> ExternalRun:
-    """The run with the values of its rows; loggers write a row for each of their metrics."""
-    known = [row for row in group if axis_column is None or row.cells.get(metric) not in (None, "")]
-    if not known:
-        raise InvalidConfig(f"{run.place}: a run without any value of {metric}")
-    values = [_parse_number(row.place, metric, row.cells.get(metric)) for row in known]
-    steps = [_parse_step(row.place, axis_column, row.cells[axis_column]) for row in known if axis_column]
-    return _order_run(run, steps, values)
 
 
 def _get_text(row: _Row, column: str | None) -> str | None:
@@ -416,50 +436,38 @@ def _reject_averages(rows: Sequence[_Row], column: str) -> None:
                 )
 
 
-def _read_wandb_column(
-    path: Path, rows: Sequence[_Row], axis_column: str, run: str, column: str
-) -> ExternalRun:
-    """One run of a chart exported by W&B: steps in one column, each run in a column of its own."""
+def _list_wandb_rows(
+    path: Path, rows: Sequence[_Row], metric: str, axis_column: str, run: str, column: str
+) -> list[_Row]:
+    """The rows of one run of a chart exported by W&B, which has a column for each run."""
     _reject_averages(rows, column)
-    known = [row for row in rows if row.cells.get(column) not in (None, "")]
+    known = [row.cells for row in rows if row.cells.get(column) not in (None, "")]
     if not known:
         raise InvalidConfig(f"{path}: the column {column} has no values")
-    steps = [_parse_step(row.place, axis_column, row.cells.get(axis_column)) for row in known]
-    is_text = path.suffix.lower() == ".csv"  # there an empty cell is no NaN
-    values = [_parse_number(row.place, column, row.cells[column], finite=not is_text) for row in known]
-    axis = AXIS_BY_COLUMN[axis_column.lower()]
-    place = f"{path}: {run}"
-    return _order_curve(
-        ExternalRun(place, None, _find_seed(run), "done", (), (), name=run, axis=axis), steps, values
-    )
+    return [
+        _Row(f"{path}: {run}", {"run": run, axis_column: cells.get(axis_column), metric: cells[column]})
+        for cells in known
+    ]
 
 
-def _order_curve(run: ExternalRun, steps: Sequence[int], values: Sequence[float]) -> ExternalRun:
-    """A run of a format without statuses: it diverged if its last value is not finite."""
-    run = _order_run(run, steps, values)
-    if not math.isfinite(run.values[-1]):
-        return replace(run, status="diverged", steps=(), values=())
-    for step, value in zip(run.steps, run.values, strict=True):
+def _add_values(run: ExternalRun, steps: Sequence[int], values: Sequence[float]) -> ExternalRun:
+    """The run with its values in the order of the steps; it diverged if its last value is not finite."""
+    if repeated := [step for step, following in pairwise(sorted(steps)) if step == following]:
+        raise InvalidConfig(
+            f"{run.place}: step {repeated[0]} is there twice: add a column `seed` or `run` that tells runs "
+            "apart"
+        )
+    points = sorted(zip(steps, values, strict=True)) if steps else [(0, value) for value in values]
+    run = replace(run, rows=len(values))
+    if not math.isfinite(points[-1][1]):
+        return replace(run, status="diverged")
+    for step, value in points:
         if not math.isfinite(value):
             raise InvalidConfig(
                 f"{run.place}: step {step}: the value is {value}, and later ones are finite: give a table "
                 "with a column `status` that says whether the run diverged"
             )
-    return run
-
-
-def _order_run(run: ExternalRun, steps: Sequence[int], values: Sequence[float]) -> ExternalRun:
-    """The run with its values in the order of the steps."""
-    if repeated := [
-        step for step, following in zip(sorted(steps), sorted(steps)[1:], strict=False) if step == following
-    ]:
-        raise InvalidConfig(
-            f"{run.place}: step {repeated[0]} is there twice: add a column `seed` or `run` that tells runs "
-            "apart"
-        )
-    order = sorted(range(len(steps)), key=steps.__getitem__) if steps else range(len(values))
-    ordered = tuple(values[index] for index in order)
-    return replace(run, steps=tuple(sorted(steps)), values=ordered, rows=len(values))
+    return replace(run, steps=tuple(sorted(steps)), values=tuple(value for _, value in points))
 
 
 def _read_folder(path: Path, metric: str) -> list[ExternalRun]:
@@ -477,11 +485,13 @@ def _read_folder(path: Path, metric: str) -> list[ExternalRun]:
                 "events of the validation alone"
             )
     if event_folders:
-        return [_read_tensorboard(folder, path, metric) for folder in event_folders]
+        return [run for folder in event_folders for run in _read_tensorboard(folder, path, metric)]
     raise InvalidConfig(f"{path}: holds neither run directories of attnlab nor event files of TensorBoard")
 
 
 def _read_run_directory(folder: Path, metric: str) -> ExternalRun:
+    from attnlab.store import run_directories  # late: files do without
+
     result = run_directories.load_run_result(folder)
     if result is None:
         raise InvalidConfig(f"{folder}: {run_directories.describe_result_fault(folder)}")
@@ -495,17 +505,17 @@ def _read_run_directory(folder: Path, metric: str) -> ExternalRun:
     if metric not in result.metrics:
         raise InvalidConfig(f"{folder}: no metric {metric}{format_suggestions(metric, result.metrics)}")
     curve = list[dict[str, Any]]()
-    if (folder / "curves.parquet").is_file():
-        points = (row.cells for row in _read_parquet(folder / "curves.parquet"))
-        curve = [point for point in points if point["name"] == metric]
+    if (file := folder / "curves.parquet").is_file():
+        with open_user_file(file, MAX_TABLE_BYTES) as content:
+            curve = [row.cells for row in _read_parquet(file, content) if row.cells["name"] == metric]
     steps = [point["step"] for point in curve]
     # the last evaluation of a curve may be on fewer windows than the final one
     numbers = [*(point["value"] for point in curve[:-1]), result.metrics[metric]]
     values = [_parse_number(str(folder), metric, number) for number in numbers]
-    return _order_run(replace(run, axis="steps" if steps else ""), steps, values)
+    return _add_values(replace(run, axis="steps" if steps else ""), steps, values)
 
 
-def _read_tensorboard(folder: Path, root: Path, metric: str) -> ExternalRun:
+def _read_tensorboard(folder: Path, root: Path, metric: str) -> list[ExternalRun]:
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as error:
@@ -516,11 +526,15 @@ def _read_tensorboard(folder: Path, root: Path, metric: str) -> ExternalRun:
     tags = events.Tags()["scalars"]
     if metric not in tags:
         raise InvalidConfig(f"{folder}: no tag {metric} (--metric){format_suggestions(metric, tags)}")
-    scalars = events.Scalars(metric)
     name = folder.name if folder != root else None
-    started = min(event.wall_time for event in scalars)
-    run = ExternalRun(str(folder), None, _find_seed(name), "done", (), (), started, name=name, axis="steps")
-    return _order_curve(run, [event.step for event in scalars], [event.value for event in scalars])
+    rows = [
+        _Row(
+            str(folder),
+            {"run": name, "step": event.step, "wall_time": event.wall_time, metric: event.value},
+        )
+        for event in events.Scalars(metric)
+    ]
+    return _build_runs(folder, rows, metric, allows_nan=True)
 
 
 def _find_column(columns: Iterable[str], names: Iterable[str]) -> str | None:

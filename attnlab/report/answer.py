@@ -118,7 +118,8 @@ def describe_scope(report: Report) -> str:
     seeds = sorted({effect.n for effect in report.effects if effect.primary and effect.n})
     if seeds:
         numbers = " to ".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
-        parts.append(f"{numbers} {'seed' if numbers == '1' else 'seeds'}")
+        unit = "seed" if report.is_paired else "run"
+        parts.append(f"{numbers} {unit}{'' if numbers == '1' else 's'}")
     claim = find_headline_claim(report)
     notes = list_claim_notes([claim] if claim else [])
     scope = ", ".join(parts)

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from attnlab.report.schema import HeadScore
-from attnlab.store.guards.preregistrations import Preregistration
+from attnlab.store.guards.preregistered_terms import Preregistration
 
 MINUS = "\N{MINUS SIGN}"
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"

@@ -4,6 +4,7 @@
 A report of another version is an error: it is never converted by guesswork.
 """
 
+import json
 import math
 from collections.abc import Sequence
 from enum import StrEnum
@@ -15,7 +16,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
 from attnlab.report.grid_schema import Decimals, GridSection
 from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.experiment_schema import InterimSchedule, LadderConfig, Relation, RelationField
-from attnlab.store.guards.preregistrations import Preregistration
+from attnlab.store.guards.preregistered_terms import Preregistration
 from attnlab.store.run_schema import (
     Budget,
     Direction,
@@ -1174,6 +1175,45 @@ class PairedMean(MeanInterval):
     n: int
 
 
+class ArmFile(FrozenModel):
+    """Runs of an arm in a file: rows read, runs found, and runs that the verdict uses.
+
+    Runs are numbered if the file does not give the seed of each. Mean and sd are None if a run diverged.
+    """
+
+    arm: str
+    name: str
+    digest: str
+    rows_read: int
+    runs_found: int
+    runs: int
+    diverged: int
+    missing: int
+    has_seeds: bool
+    mean: float | None
+    sd: float | None
+
+
+class FilesSection(FrozenModel):
+    """How runs that were trained elsewhere were read and compared.
+
+    - `reduce`: how a run became one number
+    - `equal_values`: runs whose value another run has too
+    - `required_runs_per_side`: for 80% power in one analysis; None if unknown or over 10,000
+    """
+
+    arms: list[ArmFile]
+    paired: bool
+    pairing: str
+    test: str
+    reduce: str
+    equal_values: int
+    required_runs_per_side: int | None
+    run_times: str
+    declared: str | None
+    declaration_digest: str | None
+
+
 class HeadsReport(FrozenModel):
     """The part of a report that shows attention heads."""
 
@@ -1218,6 +1258,12 @@ class Report(CurvesReport):
     preregistration: Preregistration | None
     grid: GridSection | None = None  # of a sweep without an experiment
     claim_groups: list[ClaimGroup] = Field([])
+    files: FilesSection | None = None  # of runs that were trained elsewhere
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether the arms have common seeds, as in every sweep."""
+        return self.files is None or self.files.paired
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of report.json, without sections and keys that only other reports have."""
@@ -1226,8 +1272,7 @@ class Report(CurvesReport):
             for key in (*CONTRAST_KEYS, "unshared_parts"):
                 if not claim[key]:
                     del claim[key]
-        absent = {"grid"} if self.grid is None else set[str]()
-        absent |= set() if self.claim_groups else {"claim_groups"}
+        absent = {key for key in ("grid", "claim_groups", "files") if not document[key]}
         return {key: value for key, value in document.items() if key not in absent}
 
     @property
@@ -1247,6 +1292,35 @@ class Report(CurvesReport):
     def is_main(self) -> bool:
         """Whether this is the report of the first of several corpora."""
         return bool(self.corpora and self.replication and self.replication.name == self.corpora.names[0])
+
+
+def format_json(document: Any) -> str:
+    """JSON with sorted keys and one record a line, so that a diff shows the records that changed.
+
+    Mappings and lists that contain records are spread over lines; everything else is compact.
+    """
+    return _layout_json(document, "") + "\n"
+
+
+def _layout_json(value: Any, indent: str) -> str:
+    inner = indent + " "
+    if isinstance(value, dict) and value and (not indent or any(map(_has_records, value.values()))):
+        lines = [f"{_format_compact_json(key)}: {_layout_json(value[key], inner)}" for key in sorted(value)]
+        return "{\n" + ",\n".join(inner + line for line in lines) + f"\n{indent}}}"
+    if _has_records(value):
+        return "[\n" + ",\n".join(inner + _layout_json(item, inner) for item in value) + f"\n{indent}]"
+    return _format_compact_json(value)
+
+
+def _has_records(value: Any) -> bool:
+    """Whether a value is, or contains, a list of mappings."""
+    if isinstance(value, dict):
+        return any(map(_has_records, value.values()))
+    return isinstance(value, list) and any(isinstance(item, dict) or _has_records(item) for item in value)
+
+
+def _format_compact_json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def load_report(path: Path) -> Report:

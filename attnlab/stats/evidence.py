@@ -10,7 +10,7 @@ nothing: equal differences have no spread, so they have no interval and no p-val
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -52,6 +52,13 @@ def validate_fraction(value: float, name: str) -> float:
 def is_rounding_error(sd: float, values: Sequence[float]) -> bool:
     """Whether a standard deviation is only the rounding error between equal values, and so no spread."""
     return sd <= 1e-12 * max(map(abs, values))
+
+
+def find_first(is_reached: Callable[[float], bool], low: float, high: float) -> float:
+    """The smallest number between `low` and `high` for which a condition holds that holds beyond it too."""
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if is_reached(middle) else (middle, high)
+    return high
 
 
 class IntervalResult:

@@ -10,7 +10,13 @@ import statistics
 
 from scipy import special
 
-from attnlab.stats.evidence import Values, is_rounding_error, validate_finite, validate_fraction
+from attnlab.stats.evidence import (
+    Values,
+    find_first,
+    is_rounding_error,
+    validate_finite,
+    validate_fraction,
+)
 from attnlab.stats.stopping_rules import FIXED_SAMPLE, AnytimeValid, FixedSample, GroupSequential
 
 _TAILS = (1e-15, 0.5)  # p-values outside are given as the nearer end, or as 1
@@ -87,10 +93,11 @@ class GroupDifferences:
             return 1.0
         if self._compute_half_width(smallest) < distance:
             return smallest
-        from scipy import optimize  # imported here: takes longer than a fixed sample
-
-        def compute_gap(log_tail: float) -> float:
-            half = self._compute_half_width(math.exp(log_tail))
-            return min(half, 1e300) - distance  # infinite before the first seeds that may decide
-
-        return math.exp(optimize.brentq(compute_gap, math.log(smallest), math.log(largest), xtol=1e-10))
+        # infinite before the first seeds that may decide
+        return math.exp(
+            find_first(
+                lambda log_tail: self._compute_half_width(math.exp(log_tail)) <= distance,
+                math.log(smallest),
+                math.log(largest),
+            )
+        )

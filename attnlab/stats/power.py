@@ -7,16 +7,18 @@ scipy's `nct` gives NaN. The normal approximation would promise 1.62 sd at n = 3
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy import special
 
 from attnlab.stats.evalues import RankDifferences, compute_log_capital
-from attnlab.stats.evidence import Values, validate_fraction
+from attnlab.stats.evidence import Values, find_first, validate_fraction
 from attnlab.stats.paired_tests import estimate_paired_difference
 from attnlab.stats.stopping_rules import FIXED_SAMPLE, GroupSequential, StoppingRule
 
 SIMULATED_SWEEPS = 200  # where a probability has no formula
+N_PANELS, N_NODES = 13, 20  # of integrals, which have 11 digits or more
 MAX_SEEDS = 10_000  # more seeds than this are no plan: the result is None
 
 
@@ -39,10 +41,12 @@ def _compute_critical_t(n: int, alpha: float) -> float:
 def _compute_t_power(n: int, noncentrality: float, critical: float) -> float:
     """Probability that t, with n - 1 degrees of freedom, lies beyond the critical value on either side."""
 
-    def compute_detection_chance(s: float) -> float:
-        return float(special.ndtr(noncentrality - critical * s) + special.ndtr(-noncentrality - critical * s))
+    def compute_detection_chance(s: np.ndarray) -> np.ndarray:
+        return np.asarray(
+            special.ndtr(noncentrality - critical * s) + special.ndtr(-noncentrality - critical * s)
+        )
 
-    return _integrate_over_sd(n, compute_detection_chance)
+    return _integrate_over_sd(n, compute_detection_chance, noncentrality / critical, 1 / critical)
 
 
 def find_detectable_effect(n: int, power: float = 0.8, alpha: float = 0.05) -> float:
@@ -58,9 +62,7 @@ def find_detectable_group_effect(n: int, power: float = 0.8, alpha: float = 0.05
 def _find_effect(compute: Callable[[float], float], n: int, power: float, alpha: float) -> float:
     target = _validate_power(power, alpha)
     upper_bound = 10 * -_compute_t_quantile(n, alpha / 2)
-    from scipy import optimize  # takes longer to import than most reports to work out
-
-    return float(optimize.brentq(lambda effect: compute(effect) - target, 0, upper_bound, xtol=1e-10))
+    return find_first(lambda effect: compute(effect) >= target, 0.0, upper_bound)
 
 
 def find_group_seeds_needed(effect: float, power: float = 0.8, alpha: float = 0.05) -> int | None:
@@ -87,7 +89,9 @@ def compute_tost_power(n: int, margin: float, alpha: float = 0.05) -> float:
     return _integrate_over_sd(
         n,
         lambda s: 2 * special.ndtr(standardized_margin - critical * s) - 1,
-        upper_limit=standardized_margin / critical,
+        standardized_margin / critical,
+        1 / critical,
+        is_zero_beyond=True,
     )
 
 
@@ -216,25 +220,44 @@ def _compute_t_quantile(n: int, tail: float) -> float:
     return float(special.stdtrit(n - 1, tail))
 
 
-def _integrate_over_sd(n: int, chance: Callable[[float], float], upper_limit: float = math.inf) -> float:
-    """Mean of chance(s) over s = sample sd / true sd, a scaled chi; 0 above `upper_limit`."""
+def _integrate_over_sd(
+    n: int,
+    chance: Callable[[np.ndarray], np.ndarray],
+    edge: float,
+    width: float,
+    *,
+    is_zero_beyond: bool = False,
+) -> float:
+    """Mean of chance(s) over s = sample sd / true sd, a scaled chi.
+
+    Gauss-Legendre on panels: scipy's `integrate` takes longer to import than most reports to work out.
+
+    Args:
+        edge, width: The chance changes at `edge`, within a few times `width`.
+        is_zero_beyond: Whether it is 0 above `edge`.
+    """
     df = n - 1
     constant = math.log(2) + df / 2 * math.log(df / 2) - math.lgamma(df / 2)
     quantiles = 2 * special.gammaincinv(df / 2, 1e-16), special.chdtri(df, 1e-16)  # of chi squared
     low, high = (math.sqrt(q / df) for q in quantiles)
-
-    def compute_weighted_chance(s: float) -> float:
-        return chance(s) * math.exp(constant + (df - 1) * math.log(s) - df * s * s / 2)
-
-    if upper_limit <= low:
+    if is_zero_beyond:
+        high = min(high, edge)
+    if high <= low:
         return 0.0
-    from scipy import integrate  # takes longer to import than most reports to work out
+    panels = [*np.linspace(low, high, N_PANELS), *(edge + width * np.arange(-9, 10, 3))]
+    ends = np.unique(np.clip(panels, low, high))
+    nodes, weights = _compute_nodes()
+    half = np.diff(ends)[:, None] / 2
+    s = (ends[:-1, None] + half + half * nodes).ravel()
+    density = np.exp(constant + (df - 1) * np.log(s) - df * s * s / 2)
+    return float(np.sum((half * weights).ravel() * density * chance(s)))
 
-    return float(
-        integrate.quad(
-            compute_weighted_chance, low, min(high, upper_limit), epsabs=1e-11, epsrel=1e-11, limit=200
-        )[0]
-    )
+
+@cache
+def _compute_nodes() -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of Gauss-Legendre quadrature on [-1, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(N_NODES)
+    return nodes, weights
 
 
 def _find_fewest_seeds(is_enough: Callable[[int], bool]) -> int | None:

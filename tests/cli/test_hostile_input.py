@@ -53,7 +53,7 @@ def place(tmp_path, monkeypatch):
     [
         (["judge", "pipe.csv", "b.csv", *QUESTION], "pipe.csv: is a pipe, not a regular file"),
         (["judge", "a.csv", "pipe.jsonl", *QUESTION], "pipe.jsonl: is a pipe, not a regular file"),
-        (["judge", "pipe.parquet", "b.csv", *QUESTION], "(is a pipe, not a regular file)"),
+        (["judge", "pipe.parquet", "b.csv", *QUESTION], "pipe.parquet: is a pipe, not a regular file"),
         (["judge", "--noise", "pipe.csv", "--metric", "loss"], "pipe.csv: is a pipe, not a regular file"),
         (["judge", "a.csv", "b.csv", "--declare", "pipe.json"], "--declare pipe.json: is a pipe"),
         (["judge", "heads=mha", "pipe.yaml"], "pipe.yaml: cannot be read: is a pipe"),
@@ -115,7 +115,7 @@ def test_unusable_file_or_word_is_one_line_and_changes_nothing(place, capfd, lin
         ({"digests": ["a"]}, "digests"),
         ({"candidate": []}, "candidate"),
         ({"accepted": "?"}, "accepted"),
-        ({"x": 1}, "x: Unexpected keyword argument"),
+        ({"x": 1}, "x: Extra inputs are not permitted"),
         ({"runs": None}, "runs"),
     ],
 )

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from toys import TOY
 
 from attnlab.cli.verbs.compare import build_experiment
-from attnlab.cli.verbs.judge import build_judge_experiment
+from attnlab.cli.verbs.judge_configs import build_judge_experiment
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import load_report
@@ -23,7 +23,16 @@ SEEDS = "looks=[3,5]"
 @pytest.fixture
 def run_judge(attnlab):
     def call(*words):
-        line = [sys.executable, "-m", "attnlab", "judge", *words, "--config-path", str(TOY / "conf")]
+        line = [
+            sys.executable,
+            "-m",
+            "attnlab",
+            "judge",
+            *words,
+            "--json",
+            "--config-path",
+            str(TOY / "conf"),
+        ]
         process_options = {"cwd": attnlab.folder, "env": attnlab.environment, "text": True, "timeout": 60}
         result = subprocess.run(line, capture_output=True, **process_options)
         return result.returncode, result.stdout, result.stderr
@@ -61,7 +70,7 @@ def test_exit_status_agrees_with_the_json(run_judge, attnlab, line, status, word
     assert verdict["command"].startswith("python -m attnlab judge heads=")
     assert verdict["cost"]["a"]["kv_bytes_per_token"] != verdict["cost"]["b"]["kv_bytes_per_token"]
     assert "verdict" not in err or "{" not in err, "the JSON is on stdout alone"
-    assert err.splitlines()[-1] == f"report: {verdict['report']}"
+    assert err.splitlines()[-1] == f"page: {report.with_name('report.html').relative_to(attnlab.folder)}"
 
 
 def test_another_margin_keeps_the_first_report(run_judge, attnlab):

@@ -57,7 +57,7 @@ def run_command(attnlab):  # noqa: F811
 @pytest.mark.timeout(900)
 def test_mask_with_future_leakage_wins_no_comparison(run_command):
     status, out, error = run_command(
-        "judge", "mask=causal", "mask=peek", "--margin", "0.05", "seed=0,1", *SMALL
+        "judge", "mask=causal", "mask=peek", "--margin", "0.05", "--json", "seed=0,1", *SMALL
     )
     assert status == 5, error
     verdict = json.loads(out)
@@ -81,6 +81,7 @@ def test_tokenizers_are_compared_per_byte_only(run_command):
         "data/tokenizer=char",
         "--margin",
         "0.05",
+        "--json",
         "seed=range(4)",
         *SMALL,
     )

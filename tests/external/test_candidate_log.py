@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from attnlab.__main__ import main
+from attnlab.cli.verdict_output import COLUMNS, MAX_LINES
 from attnlab.errors import InvalidConfig
 from attnlab.external.candidate_log import load_log
 from attnlab.stats import compute_t_evalue
@@ -26,7 +27,7 @@ def write_runs(name, values, first_seed=0):
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch, blank_charts):
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_runs("base.csv", BASE)
     for number, shift in enumerate((0.0, -0.1, 0.0, 0.01, -0.12)):
@@ -35,7 +36,7 @@ def folder(tmp_path, monkeypatch, blank_charts):
 
 
 def judge(capsys, *words):
-    status = main(["judge", *words])
+    status = main(["judge", *words, "--json"])
     out, err = capsys.readouterr()
     return status, json.loads(out) if out else err
 
@@ -157,17 +158,20 @@ def test_too_few_runs_to_be_accepted_are_refused_and_cost_nothing(folder, capsys
 def test_a_candidate_that_cannot_reach_its_threshold_in_a_command_is_left_out(capsys):
     write_runs("few.csv", BASE[:3] - 0.1)
     write_runs("four.csv", BASE[:4] + np.array([0.001, 0.01, 0.003, 0.02]))  # an e-value of at most 140
-    assert main(["judge", *START, "few.csv", "c0.csv", "c2.csv", "four.csv", *SETTINGS]) == 4
-    out, err = capsys.readouterr()
-    for name, most, needed, count in (("few", 26, 40, 4), ("four", 140, 240, 5)):
-        assert (
-            f"not tested: {name}.csv: {count - 1} pairs of runs give an e-value of at most {most}, and it "
-            f"needs {needed}: train {count} a side or more"
-        ) in err
-    document = json.loads(out)
-    assert [row["test"] for row in document["candidates"]] == [0, 1, 2, 0]
+    words = [*START, "few.csv", "c0.csv", "c2.csv", "four.csv", *SETTINGS]
+    status, document = judge(capsys, *words)
+    assert (status, [row["test"] for row in document["candidates"]]) == (4, [0, 1, 2, 0])
+    assert [row["threshold"] for row in document["candidates"]] == pytest.approx([40, 40, 120, 240])
     assert (document["tests"], document["next_threshold"]) == (2, pytest.approx(240))
     assert [test.candidate for test in load_log(LOG).tests] == ["c0.csv", "c2.csv"]
+    assert main(["judge", *words[:3], "log2.jsonl", *words[4:]]) == 4
+    lines = capsys.readouterr().out.splitlines()
+    assert (len(lines), max(map(len, lines)) <= COLUMNS) == (MAX_LINES, True)
+    text = " ".join(map(str.strip, lines))
+    assert (
+        "not tested: few.csv: 3 pairs of runs give an e-value of at most 26, and it needs 40: train 4" in text
+    )
+    assert ("... more: log2.jsonl" in lines, text.endswith("needs an e-value of 240")) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
-"""`judge A.csv B.csv`: which test decides, what it says, and what is refused."""
+"""`judge A.csv B.csv`: which test decides, the report and the lines that it writes, and what is refused."""
 
 import json
+import stat
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -8,16 +11,22 @@ import pytest
 from scipy import stats as scipy_stats
 
 from attnlab.__main__ import main
-from attnlab.cli.verbs.judge import EXIT_BY_VERDICT
+from attnlab.cli.verdict_output import COLUMNS, EXIT_BY_VERDICT, MAX_LINES
 from attnlab.errors import InvalidConfig
+from attnlab.external.file_report import build_file_report
 from attnlab.external.judgment import judge_runs, split_by_arm
 from attnlab.external.question import Question
-from attnlab.external.result_files import ExternalRun
-from attnlab.report.schema import Verdict
+from attnlab.external.result_files import ExternalRun, count_equal_values
+from attnlab.report.schema import EffectVerdict, Verdict, load_report
+from attnlab.report.section import Terms, Text, list_tables
+from attnlab.report.sections import PageContext
+from attnlab.report.sections import files as files_section
+from attnlab.report.tables.wording import describe_claim
 from attnlab.store import run_directories
 from attnlab.store.run_schema import RunResult
 
 BASE = [3.0, 3.02, 2.98, 3.01, 2.99, 3.0]
+BETTER = [2.951, 2.969, 2.93, 2.962, 2.94, 2.948]
 
 
 def make_runs(values, seeds=None, name="a", steps=(100,)):
@@ -32,31 +41,33 @@ def make_runs(values, seeds=None, name="a", steps=(100,)):
     ]  # fmt: skip
 
 
+def ask(**settings):
+    return Question(
+        **{"metric": "val_loss", "margin": 0.01, "lower_is_better": True, "looks": "once"} | settings
+    )
+
+
 def judge(a, b, *, same_unit=False, **settings):
-    defaults = {"margin": 0.01, "lower_is_better": True, "looks": "once"}
-    return judge_runs(a, b, Question("val_loss", **defaults | settings), same_unit=same_unit)
+    return judge_runs(a, b, ask(**settings), same_unit=same_unit)
 
 
-def test_equal_seeds_are_paired_in_any_order():
-    better = [
-        value - 0.05 + noise for value, noise in zip(BASE, (0.001, -0.001, 0, 0.002, 0, -0.002), strict=True)
-    ]
-    a, b = make_runs(BASE, "same"), make_runs(better, "same")[::-1]
-    result = judge(a, b)
-    expected = scipy_stats.ttest_rel(better, BASE).confidence_interval(0.95)
+def build_report(a, b, **settings):
+    question = ask(**settings)
+    judgment = judge_runs(a, b, question)
+    return build_file_report({"x": a, "y": b}, ["x.csv", "y.csv"], judgment, question, None, "judge x y")
+
+
+def test_equal_seeds_are_paired_and_others_compared_by_welch():
+    expected = scipy_stats.ttest_rel(BETTER, BASE).confidence_interval(0.95)
+    result = judge(make_runs(BASE, "same"), make_runs(BETTER, "same")[::-1])
     assert (result.decision.low, result.decision.high) == pytest.approx((expected.low, expected.high))
-    assert (result.paired, result.decision.holds, result.basis) == (True, True, "t")
+    assert (result.paired, result.decision.holds) == (True, True)
     assert result.pairing == "paired by 6 seeds, which both sides have"
-    assert result.gain > 20
-
-
-def test_other_seeds_are_compared_by_welch():
-    better = [value - 0.05 for value in BASE]
     for seeds, reason in [
         (None, "not every run has a seed"), (range(1, 7), "one side alone has seeds 0, 6"),
     ]:  # fmt: skip
-        result = judge(make_runs(BASE, "same"), make_runs(better, seeds))
-        expected = scipy_stats.ttest_ind(better, BASE, equal_var=False).confidence_interval(0.95)
+        result = judge(make_runs(BASE, "same"), make_runs(BETTER, seeds))
+        expected = scipy_stats.ttest_ind(BETTER, BASE, equal_var=False).confidence_interval(0.95)
         assert (result.decision.low, result.decision.high) == pytest.approx((expected.low, expected.high))
         assert not result.paired
         assert reason in result.pairing
@@ -64,15 +75,9 @@ def test_other_seeds_are_compared_by_welch():
 
 @pytest.mark.parametrize(
     ("shift", "lower_is_better", "holds"),
-    [
-        (-0.2, True, True),
-        (0.2, True, False),
-        (0.2, False, True),
-        (-0.2, False, False),
-        (-0.01, True, None),
-        (0.01, False, None),
-    ],
-)
+    [(-0.2, True, True), (0.2, True, False), (0.2, False, True), (-0.2, False, False), (-0.01, True, None),
+     (0.01, False, None)],
+)  # fmt: skip
 def test_direction_and_margin(shift, lower_is_better, holds):
     values = [value + shift for value in BASE]
     for looks in ("once", "anytime"):
@@ -87,11 +92,14 @@ def test_diverged_runs_count_against_their_side(seeds, lower_is_better):
     sign = 1 if lower_is_better else -1
     base = [sign * value for value in np.random.default_rng(0).normal(3, 0.01, 12)]
     mostly_diverged = [None] * 9 + [value - sign * 0.5 for value in base[9:]]
-    worse = judge(make_runs(base, seeds), make_runs(mostly_diverged, seeds), lower_is_better=lower_is_better)
-    assert (worse.basis, worse.count_diverged()) == ("ranks", (0, 9))
-    assert worse.decision.holds is not True
-    better = judge(make_runs(mostly_diverged, seeds), make_runs(base, seeds), lower_is_better=lower_is_better)
-    assert better.decision.holds is not False
+    runs, bad = make_runs(base, seeds), make_runs(mostly_diverged, seeds)
+    report = build_report(runs, bad, lower_is_better=lower_is_better)
+    [claim] = report.verdict.claims
+    assert claim.basis == ("ranks" if seeds else "random pairs")
+    assert claim.verdict != Verdict.SUPPORTED
+    assert [arm.diverged for arm in report.files.arms] == [0, 9]
+    assert len(report.failures.runs) == report.failures.counts[1].failed == 9
+    assert judge(bad, runs, lower_is_better=lower_is_better).decision.holds is not False
     every_pair = judge(
         make_runs([*base[:11], None], seeds),
         make_runs([value - sign * 0.5 for value in base], seeds),
@@ -105,7 +113,7 @@ def test_half_of_a_side_that_diverged_counts_wherever_it_is_in_the_file():
     good, base = list(random.normal(2.9, 0.01, 12)), list(random.normal(3.0, 0.01, 12))
     for b in (good + [None] * 12, [None] * 12 + good):
         result = judge(make_runs(base, range(12)), make_runs(b, range(50, 74)))
-        assert (result.basis, result.decision.holds) == ("ranks", None)
+        assert (result.is_ranked, result.decision.holds) == (True, None)
         assert 3 <= sum(np.isinf(second) for _, second in result.pairs) <= 9
 
 
@@ -113,9 +121,12 @@ def test_a_missing_interval_has_its_reason():
     assert judge(make_runs([3.0, 3.0]), make_runs(BASE)).obstacle.startswith("all values of a side are equal")
     same = judge(make_runs(BASE, "same"), make_runs([value - 0.5 for value in BASE], "same", "b"))
     assert same.obstacle.startswith("all differences are equal")
-    few = judge(make_runs(BASE[:3]), make_runs([2.9, 2.91, 2.92], name="b"), looks="anytime")
-    assert few.obstacle == "too few runs: 4 a side may decide"
-    assert judge(make_runs(BASE), make_runs([value - 0.5 for value in BASE], name="b")).obstacle == ""
+    few = build_report(make_runs(BASE[:3]), make_runs([2.9, 2.91, 2.92], name="b"), looks="anytime")
+    assert few.verdict.run_warnings == ["No interval: too few runs: 4 a side may decide."]
+    assert "no interval" in describe_claim(few.verdict.claims[0])
+
+
+def test_a_run_counts_once_and_lost_runs_not_at_all():
     exact = [value + 1e-9 for value in BASE[:5]]
     with pytest.raises(InvalidConfig, match=r"b:5: has the value 3\.000000001 of a:0: one run counts"):
         judge(make_runs(exact), make_runs([*BASE[:5], exact[0]], name="b"))
@@ -124,15 +135,14 @@ def test_a_missing_interval_has_its_reason():
     )
     with pytest.raises(InvalidConfig, match="has the values and the name r0 of a:0"):
         judge(named, again)
-    result = judge(make_runs(BASE), make_runs(BASE[::-1], name="b"))
-    assert result.equal_values == 12
-    assert result.describe_counts().startswith("A: 6 rows read, 6 runs found, 6 used; B: ")
-
-
-def test_missing_runs_are_counted_and_left_out():
     lost = ExternalRun("b:9", None, "9", "missing", (), ())
-    result = judge(make_runs(BASE, "same"), [*make_runs(BASE[::-1], "same"), lost])
-    assert (result.missing, result.paired) == ((0, 1), True)
+    a, b = make_runs(BASE, "same"), [*make_runs(BASE[::-1], "same", "b"), lost]
+    files = build_report(a, b).files
+    assert (files.equal_values, count_equal_values(a)) == (12, 2)
+    assert [(arm.rows_read, arm.runs_found, arm.runs, arm.missing) for arm in files.arms] == [
+        (6, 6, 6, 0), (7, 7, 6, 1),
+    ]  # fmt: skip
+    assert files.pairing == "paired by 6 seeds, which both sides have; 1 left out, for which a run is missing"
 
 
 def test_required_runs_suffice_in_a_simulation():
@@ -146,6 +156,9 @@ def test_required_runs_suffice_in_a_simulation():
     assert (p <= 0.025).mean() == pytest.approx(0.8, abs=0.03)
 
 
+NATS = make_runs(BASE[:5])
+
+
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
@@ -156,12 +169,8 @@ def test_required_runs_suffice_in_a_simulation():
             make_runs(BASE, name="b", steps=(50,)),
             "b:0: --reduce last reads step 50, and in a:0 step 100",
         ),
-        (make_runs(BASE[:5]), make_runs([value / np.log(2) for value in BASE[:5]]), "side and bits"),
-        (
-            make_runs(BASE[:5]),
-            make_runs([np.exp(value) for value in BASE[:5]]),
-            "nats on one side and perplex",
-        ),
+        (NATS, make_runs([value / np.log(2) for value in BASE[:5]]), "side and bits"),
+        (NATS, make_runs([np.exp(value) for value in BASE[:5]]), "nats on one side and perplex"),
         (make_runs([value / 100 for value in BASE]), make_runs(BASE), "fractions on one side and percent"),
     ],
 )
@@ -179,6 +188,34 @@ def test_two_arms_of_a_file():
     assert [[run.arm for run in side] for side in split_by_arm(runs, "a", "arm")] == [["x", "x"], ["y"]]
     with pytest.raises(InvalidConfig, match="1 arms in the column arm"):
         split_by_arm(runs[:1], "a", "arm")
+
+
+@pytest.mark.parametrize("seeds", ["same", None])
+def test_the_report_is_that_of_an_experiment_of_two_arms(seeds):
+    """Claim, effect and section of files have the numbers of the decision."""
+    a, b = make_runs(BASE, seeds), make_runs(BETTER, seeds, "b")
+    report = build_report(a, b, looks=(6, 12))
+    decision = judge(a, b, looks=(6, 12)).decision
+    [claim], [effect] = report.verdict.claims, report.effects
+    assert (claim.decision.estimate, claim.decision.low) == (decision.estimate, decision.low)
+    assert (claim.arm, claim.against, claim.region) == ("y", "x", (-np.inf, -0.01))
+    assert (effect.mean, effect.verdict in EffectVerdict) == (claim.decision.estimate, True)
+    assert [pair.seed for pair in effect.pairs] == ([*range(6)] if seeds else [])
+    assert describe_claim(claim).endswith(f"of 2, {'6 paired seeds' if seeds else '12 runs'}.")
+    assert claim.interim_analyses.planned == [6, 12]
+    section = files_section.build(report, PageContext())
+    tables = list_tables([section])
+    assert [row["mean"] for row in tables["files"].iterate_records()] == [
+        pytest.approx(np.mean(side)) for side in (BASE, BETTER)
+    ]
+    rows = list(tables["file_runs"].iterate_records())
+    assert [row["value"] for row in rows] == BASE + BETTER
+    assert [row["seed"] for row in rows] == (2 * [*range(6)] if seeds else 12 * [None])
+    [power] = [block.plain for block in section.blocks if isinstance(block, Text)]
+    assert power.startswith(f"{report.files.required_runs_per_side} runs per arm decide the claim")
+    [terms] = [dict(block.pairs) for block in section.blocks if isinstance(block, Terms)]
+    assert ("gain of pairing" in terms, terms["declared"]) == (seeds == "same", "no")
+    assert terms["interim analyses"] == "at 6, 12 runs per arm"
 
 
 @pytest.fixture
@@ -204,7 +241,7 @@ WORDS = ["--metric", "loss", "--lower-is-better", "--margin", "0.01"]
 
 
 @pytest.mark.parametrize(
-    ("words", "claim"),
+    ("words", "verdict"),
     [
         (["a.csv", "better.csv"], Verdict.SUPPORTED),
         (["a.csv", "worse.csv"], Verdict.REFUTED),
@@ -212,15 +249,53 @@ WORDS = ["--metric", "loss", "--lower-is-better", "--margin", "0.01"]
         (["arms.csv", "--arm-column", "arm"], Verdict.SUPPORTED),
     ],
 )
-def test_exit_status_agrees_with_the_json(files, capsys, words, claim):
+def test_lines_json_report_and_exit_status_agree(files, capsys, words, verdict):
     status = main(["judge", *words, *WORDS])
     out, err = capsys.readouterr()
-    summary = json.loads(out)
-    assert (status, summary["verdict"]) == EXIT_BY_VERDICT[claim]
-    assert summary["claim"] == claim
-    assert summary["sentence"] in err
-    assert summary["exploratory"]
+    lines = out.splitlines()
+    assert (len(lines) <= MAX_LINES, max(map(len, lines)) <= COLUMNS, err) == (True, True, "")
+    assert main(["judge", *words, *WORDS, "--json"]) == status
+    summary = json.loads(capsys.readouterr().out)
+    assert (status, summary["verdict"]) == EXIT_BY_VERDICT[verdict]
+    assert (summary["claim"], summary["exploratory"]) == (verdict, True)
+    report = load_report(files / summary["report"])
+    assert summary["sentence"] == describe_claim(report.verdict.claims[0])
+    assert " ".join(out.split()).endswith(summary["sentence"])
+    assert f"report: {summary['report']}" in lines
     assert len(summary["a"]["values"]) == summary["b"]["runs"] == 6
+    assert report.reproduce.command == f"python -m attnlab judge {words[0]} " + " ".join(
+        [*words[1:2], *WORDS[:2], *WORDS[3:], "--lower-is-better"]
+        if "arm" not in words
+        else [*WORDS[:2], *WORDS[3:], *words[1:], "--lower-is-better"]
+    )
+
+
+def test_other_questions_have_other_reports_and_an_unwritable_folder_costs_the_report_alone(files, capsys):
+    def judge(*words):
+        main(["judge", "a.csv", "better.csv", *WORDS, *words, "--json"])
+        out, err = capsys.readouterr()
+        return json.loads(out), err
+
+    reports = {judge(*words)[0]["report"] for words in ([], ["--looks", "once"], ["--margin", "0.02"], [])}
+    assert len(reports) == 3
+    (files / "reports").rename(files / "moved")
+    (files / "reports").write_text("a file, so no folder")
+    document, err = judge()
+    assert (document["claim"], document["report"]) == ("SUPPORTED", None)
+    assert "no report: " in err
+    assert stat.S_ISREG((files / "reports").stat().st_mode)
+
+
+def test_files_are_judged_without_the_libraries_of_training(files):
+    script = (
+        "import sys\nfrom attnlab.__main__ import main\n"
+        f"status = main(['judge', 'a.csv', 'better.csv', *{WORDS!r}])\n"
+        "heavy = 'torch hydra omegaconf pytorch_lightning wandb pyarrow scipy.stats scipy.optimize "
+        "scipy.integrate vl_convert jinja2'.split()\n"
+        "sys.exit(f'{status} {[name for name in heavy if name in sys.modules]}')"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.stderr == "0 []\n"
 
 
 @pytest.mark.parametrize(
@@ -240,15 +315,19 @@ def test_exit_status_agrees_with_the_json(files, capsys, words, claim):
         (["a.csv", "better.csv", *WORDS, "--reduce", "mean:2"], "a.csv:2: --reduce mean:2 needs 2 values"),
         (["a.csv", "curves.csv", *WORDS, "--reduce", "first"], "--reduce first: must be last, best"),
         (["heads=mha", "heads=gqa", "--same-unit"], "--same-unit: only for runs that were trained elsewhere"),
+        (["heads=mha", "heads=gqa", "--page"], "--page: only for runs that were trained elsewhere"),
         (["--noise", "a.csv", *WORDS], "--lower-is-better: has no effect with --noise"),
+        (["--noise", "a.csv"], "--metric is missing"),
+        (["heads=gqa", "--noise", "a.csv", *WORDS[:2]], "remove heads=gqa"),
+        (["--noise", "a.csv", *WORDS[:2], "--margin", "5%"], "--margin 5%: for files, give a positive"),
+        (["--noise", "a.csv", *WORDS[:2], "--margin", "-1"], "--margin -1"),
+        (["--noise", "a.csv", *WORDS[:2], "--reduce", "best"], "--reduce best: add --lower-is-better"),
     ],
 )
 def test_invalid_commands_are_rejected_in_one_line(files, capsys, words, message):
     assert main(["judge", *words]) == 2
     out, err = capsys.readouterr()
-    assert out == ""
-    assert message in err
-    assert len(err.strip().splitlines()) == 1
+    assert (out, message in err, len(err.strip().splitlines())) == ("", True, 1), err
 
 
 def write_run(folder, seed, loss, *, lr=0.1, tokens=100, leakage=None, **data):
@@ -265,7 +344,7 @@ def write_run(folder, seed, loss, *, lr=0.1, tokens=100, leakage=None, **data):
 
 def test_own_run_directories_get_the_checks_of_a_sweep(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    flags = ["--metric", "val/loss", "--lower-is-better", "--margin", "0.01", "--looks", "once"]
+    flags = ["--metric", "val/loss", "--lower-is-better", "--margin", "0.01", "--looks", "once", "--json"]
     sides = {
         "fair": {}, "double": {"tokens": 200}, "bpe": {"unit": "word"}, "text": {"validation": "w"},
         "full": {"leakage": {"sees_future": 1, "next_token": 1}},
@@ -275,15 +354,18 @@ def test_own_run_directories_get_the_checks_of_a_sweep(tmp_path, monkeypatch, ca
         for name, facts in sides.items():
             write_run(tmp_path / name, seed, 2.0 + 0.001 * seed**2, **facts)
     words = {
-        "fair": "", "double": "tokens", "bpe": "per token in A and per word in B",
-        "text": "validated on different data", "full": "B sees future tokens",
+        "fair": "", "double": "tokens", "bpe": "per token in base and per word in bpe",
+        "text": "validated on different data", "full": "full sees future tokens",
     }  # fmt: skip
     for name, word in words.items():
         status = main(["judge", "base", name, *flags])
-        out, err = capsys.readouterr()
-        assert status in (0, 5), err
-        assert (status, json.loads(out)["claim"]) == ((5, "NOT COMPARABLE") if word else (0, "SUPPORTED"))
-        assert word in err.replace("per word in B and per token in A", words["bpe"])
+        summary = json.loads(capsys.readouterr().out)
+        assert (status, summary["claim"]) == ((5, "NOT COMPARABLE") if word else (0, "SUPPORTED"))
+        text = summary["sentence"].replace("per word in bpe and per token in base", words["bpe"])
+        assert word in text
+        report = load_report(tmp_path / summary["report"])
+        assert report.budget.find_row("tokens").get_cell(name).value == (200 if name == "double" else 100)
+        assert (report.effects[0].mean is None, report.effects[0].unit) == (bool(word), "nats")
     write_run(tmp_path / "base", 9, 3.0, lr=0.2)
     assert main(["judge", "base", "fair", *flags]) == 2
-    assert "A: holds runs of several configs (optim.lr is 0.1 and 0.2)" in capsys.readouterr().err
+    assert "base: holds runs of several configs (optim.lr is 0.1 and 0.2)" in capsys.readouterr().err

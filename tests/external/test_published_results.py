@@ -22,6 +22,7 @@ from attnlab.external.result_files import read_runs
 HERE = Path(__file__).parent / "published"
 PAGE = (Path(__file__).parents[2] / "docs" / "real_gain.md").read_text("utf-8")
 APRIL, MAY = "modded_nanogpt_264_april.csv", "modded_nanogpt_264_may.csv"
+QUESTION = Question(metric="val_loss", lower_is_better=True, margin=0.001)
 BAR = 3.28  # the loss that a record must reach
 
 
@@ -69,7 +70,7 @@ def test_published_means_and_p_values(file, arm, count, mean, p):
 def test_a_gate_is_better_at_equal_steps_and_undecided_with_fewer(file, against, holds, required):
     sides = read_arm(file, against), read_arm(file, "gated_1410")
     once, anytime = (
-        judge_runs(*sides, Question("val_loss", True, 0.001, "last", looks)) for looks in ("once", "anytime")
+        judge_runs(*sides, QUESTION.model_copy(update={"looks": looks})) for looks in ("once", "anytime")
     )
     assert (once.decision.holds, anytime.decision.holds) == (holds, holds)
     assert once.required_runs == required

@@ -19,7 +19,7 @@ from attnlab.cli import main as command_line
 from attnlab.cli.commands import VERBS
 
 FIRST_CHECKS = (  # called once the file of an attempt was parsed, or its line composed
-    "attnlab.external.result_files:_build_runs", "attnlab.external.result_files:_order_run",
+    "attnlab.external.result_files:_build_runs", "attnlab.external.result_files:_add_values",
     "attnlab.external.question:compute_digest", "attnlab.external.candidate_log:digest_text",
     "attnlab.inference_cost.hf_config:_count_with_values",
     "attnlab.inference_cost.layer_costs:count_model_cost",

@@ -19,7 +19,7 @@ from attnlab.report.tables.tradeoff import PANEL_COSTS
 from attnlab.report.tables.wording import describe_claim
 from attnlab.report.verdicts.budget_check import TOLERANCES, get_tolerance
 from attnlab.report.verdicts.results import Run
-from attnlab.store.run_schema import Budget, Metric, RunEstimate
+from attnlab.store.run_schema import Budget, Metric, RunEstimate, index_by_name
 from attnlab.training.final_metrics import LOSS_METRICS
 
 METRIC = "ours/wingspan"
@@ -30,10 +30,10 @@ class UserMeasurement:
     """A user's own measurement."""
 
     def __init__(self, kind: str, direction: str | None = "higher") -> None:
-        self.metric = Metric(METRIC, "span of the wings", "cubits", direction, kind)
+        self.metrics = [Metric(METRIC, "span of the wings", "cubits", direction, kind)]
 
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
-        return MeasurementResult({METRIC: module}, definitions=[self.metric])
+        return MeasurementResult({METRIC: module})
 
 
 def make_report(folder: Path, measure: UserMeasurement, **changes: Any) -> Report:
@@ -49,11 +49,9 @@ def with_user_resource(run: Run) -> RunEstimate:
 
 def _with_measurement(run: Run, measure: UserMeasurement) -> Run:
     measurement = measure({"mha": 7.0, "gqa": 5.0}[run.arm], None, "cpu")
-    metrics = {**run.result.metrics, **measurement.metrics}
+    definitions = run.result.metric_definitions | index_by_name(*measure.metrics)
     return replace_result(
-        run,
-        metrics=metrics,
-        metric_definitions=run.result.metric_definitions | measurement.definitions_by_name(),
+        run, metrics={**run.result.metrics, **measurement.metrics}, metric_definitions=definitions
     )
 
 

@@ -1,7 +1,6 @@
 """docs/calibration_files.md has the computed error rates of verdicts on runs that were trained elsewhere."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import calibration_files as simulate
@@ -16,7 +15,7 @@ from attnlab.external.result_files import ExternalRun
 
 PAGE = (Path(__file__).parents[2] / "docs" / "calibration_files.md").read_text("utf-8")
 MARGIN, LEVEL = 0.7, 10.0  # of a loss
-QUESTION = Question("loss", True, MARGIN)
+QUESTION = Question(metric="loss", lower_is_better=True, margin=MARGIN)
 LOOKS = {"looks to 16": simulate.LOOKS, "anytime to 30": "anytime", "2 to 20 of B, anytime": "anytime"}
 
 
@@ -29,7 +28,7 @@ def list_runs(losses, paired=True):
 
 def judge_sides(a, b, plan, paired):
     """The decision of `judge` at the first look that decides."""
-    question = replace(QUESTION, looks=LOOKS.get(plan, "once"))
+    question = QUESTION.model_copy(update={"looks": LOOKS.get(plan, "once")})
     for runs_a, runs_b, _ in simulate.ALL_PLANS[plan]:
         sides = list_runs(LEVEL + a[:runs_a], paired), list_runs(LEVEL - MARGIN + b[:runs_b], paired)
         holds = judge_runs(*sides, question, same_unit=True).decision.holds
@@ -103,7 +102,16 @@ class Log:
         for e_value in e_values:
             self.sets += 1
             candidates.append(
-                CandidateTest("a", "b", ("a", str(self.sets)), (), (8, 8, 8), None, float(e_value), 1e300)
+                CandidateTest(
+                    champion="a",
+                    candidate="b",
+                    digests=("a", str(self.sets)),
+                    seeds=(),
+                    runs=(8, 8, 8),
+                    estimate=None,
+                    e_value=float(e_value),
+                    largest_e_value=1e300,
+                )
             )
         return [test.accepted for test in self.log.test_candidates(candidates)]
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from calibration import decide_by_t
+from scipy import stats as scipy_stats
 from statsmodels.stats.power import TTestPower
 
 from attnlab.stats import (
@@ -10,8 +11,10 @@ from attnlab.stats import (
     ProportionDifferences,
     RankDifferences,
     compute_region_p_value,
+    estimate_sd_bounds,
     estimate_seeds_to_decide,
     find_detectable_effect,
+    find_detectable_group_effect,
     find_group_seeds_needed,
     find_seeds_for_equivalence,
     simulate_seeds_to_decide,
@@ -242,3 +245,36 @@ def test_a_median_at_the_threshold_or_without_spread_is_never_decided():
     assert simulate(-np.inf, np.inf).seeds is None
     assert simulate(1.0, 2.0).seeds < 10
     assert simulate(1.0, 2.0, bounds=([-np.inf] * 2, [1.0, 2.0])).seeds is None  # known only from above
+
+
+@pytest.mark.parametrize(("n", "effect"), [(2, 3.0), (5, 1.0), (20, 0.9)])
+def test_power_between_groups_equals_the_noncentral_t(n, effect):
+    df, noncentrality = 2 * n - 2, effect * (n / 2) ** 0.5
+    critical = scipy_stats.t.ppf(0.975, df)
+    tails = scipy_stats.nct.sf(critical, df, noncentrality) + scipy_stats.nct.cdf(
+        -critical, df, noncentrality
+    )
+    assert compute_group_power(n, effect) == pytest.approx(tails, abs=1e-10)
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 1000])
+@pytest.mark.parametrize("alpha", [0.05, 1e-5])
+def test_without_an_effect_the_power_is_alpha(n, alpha):
+    """Also where the chance of detection changes within a thousandth of the integral."""
+    assert compute_power(n, 0.0, alpha) == pytest.approx(alpha, rel=1e-8)
+
+
+def test_detectable_effect_and_runs_needed_invert_the_power():
+    effect = find_detectable_group_effect(10)
+    assert effect == pytest.approx(1.3249, abs=1e-4)  # Cohen's tables: 10 per group, 80%, 5% two-sided
+    assert compute_group_power(10, effect) == pytest.approx(0.8, abs=1e-8)
+    assert find_group_seeds_needed(0.5) == 64  # Cohen 1988, table 2.4.1
+    assert find_group_seeds_needed(1e-6) is None
+
+
+def test_interval_of_a_standard_deviation_covers():
+    samples = np.random.default_rng(0).normal(0, 2, (4000, 6)).std(axis=1, ddof=1)
+    bounds = np.array([estimate_sd_bounds(sd, 6) for sd in samples])
+    assert ((bounds[:, 0] <= 2) & (bounds[:, 1] >= 2)).mean() == pytest.approx(0.9, abs=0.015)
+    with pytest.raises(ValueError, match="n=1"):
+        estimate_sd_bounds(1.0, 1)

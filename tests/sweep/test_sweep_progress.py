@@ -150,7 +150,7 @@ def test_prints_of_the_process_go_above_the_live_region(monkeypatch):
 
 
 def test_the_live_region_follows_redirected_stdout(monkeypatch, capsys):
-    """As in `judge`, whose stdout is for JSON."""
+    """As in `judge`, whose stdout is for the verdict."""
     out = Terminal()
     monkeypatch.setattr("sys.stderr", out)
     with redirect_stdout(sys.stderr), Progress() as display:

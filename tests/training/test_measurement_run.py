@@ -33,13 +33,20 @@ class NanMeasurement:
         return MeasurementResult({"c": float("nan")})
 
 
+class NamesMeasurement(NanMeasurement):
+    """A measurement that names its metrics without defining them."""
+
+    metrics = ("c",)
+
+
 class CurveMeasurement:
     """A measurement with a curve."""
 
+    metrics = (Metric("c", "slope", "m", kind="time"),)
+
     def __call__(self, module, data, device):
         assert not torch.is_grad_enabled() or not module.training
-        slope = Metric("c", "slope", "m", kind="time")
-        return MeasurementResult({"c": 1.0}, definitions=[slope], series={"growth": {64: 2.0, 128: 4.0}})
+        return MeasurementResult({"c": 1.0}, series={"growth": {64: 2.0, 128: 4.0}})
 
 
 def test_the_result_has_no_training_steps(compose, make_run_dir):
@@ -118,6 +125,7 @@ def test_a_measurement_uses_weights_and_precision_of_its_parent(compose, make_ru
         (["measurement={_target_: attnlab.measure.studies.theory.Theory, metrics: {}}"], "metrics is empty"),
         (["measurement={_target_: attnlab.measure.studies.theory.Theory, wings: 2}"], "wings"),
         (["measurement={_target_: builtins.dict}"], "builds a dict, which is not callable"),
+        (["measurement={_target_: test_measurement_run.NamesMeasurement}"], "metrics that are no attnlab"),
         ([THEORY, "parent=aaaa"], "uses no weights: set parent=null"),
         ([LOSSES.replace("}", ", lengths: [0.5]}")],
          r"measurement.lengths=\[0.5\]: \[0\] should be greater than or equal to 1"),

@@ -8,10 +8,12 @@ import argparse
 import json
 import re
 import shlex
+import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from omegaconf import OmegaConf
 from attnlab.cli.hydra_errors import explain_missing_option
 from attnlab.cli.hydra_runner import extract_hydra_flags, list_config_dirs, run_hydra
 from attnlab.cli.verbs.list import list_groups
+from attnlab.cli.verdict_output import print_json, print_report, summarize_claims
 from attnlab.config import CONF, format_search_path
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import load_report
@@ -51,13 +54,13 @@ def main(options: argparse.Namespace) -> int:
     flags = extract_hydra_flags(options)
     experiment, rest = build_experiment(arms, rest, list_config_dirs(flags))
     typed = shlex.join(["python", "-m", "attnlab", "compare", *options.words, *flags])
-    start_time = time.time()
-    status = run_inline_experiment(experiment, rest, flags, typed)
-    source = find_newest_report(rest, experiment["name"], start_time)
+    status, source = run_inline_experiment(experiment, rest, flags, typed)
     if source is not None:
-        file = write_experiment_file(source.parent, experiment)
-        print(f"experiment file {file}, to be run again from conf/experiment/:\n")
-        print(f"{file.read_text(encoding='utf-8')}\nreport: {source.with_name('report.html')}", flush=True)
+        report = load_report(source)
+        if options.json:
+            print_json(summarize_claims(report) | {"report": str(source)})
+        else:
+            print_report(report, source)
     return status
 
 
@@ -79,17 +82,35 @@ def write_experiment_file(folder: Path, experiment: dict[str, Any]) -> Path:
 
 def run_inline_experiment(
     experiment: dict[str, Any], extra_overrides: Sequence[str], flags: Sequence[str], typed_command: str
-) -> int:
-    """Run an experiment that is in no file; the report shows `typed_command` as its command."""
-    with tempfile.TemporaryDirectory() as folder:
+) -> tuple[int, Path | None]:
+    """Run an experiment that is in no file, with its progress on stderr.
+
+    Args:
+        typed_command: The command that the report shows.
+
+    Returns:
+        The exit status, and the new report.json, with the experiment's file beside it. None where there is
+        none, as of a ladder or for `sweep.show`, whose output is on stdout.
+    """
+    start_time = time.time()
+    has_own_output = {"ladder", "sweep.show"} & {*overrides.index_by_key(extra_overrides)}
+    with (
+        redirect_stdout(sys.stdout if has_own_output else sys.stderr),
+        tempfile.TemporaryDirectory() as folder,
+    ):
         file = Path(folder) / "experiment" / f"{experiment['name']}.yaml"
         file.parent.mkdir()
         file.write_text(format_experiment_yaml(experiment), encoding="utf-8")
         command = f"++sweep.command={overrides.quote_value(typed_command)}"
         search_path = format_search_path(Path(folder))
-        return run_hydra(
+        status = run_hydra(
             [*flags, search_path, f"+experiment={experiment['name']}", *extra_overrides, command]
         )
+    source = None if has_own_output else find_newest_report(extra_overrides, experiment["name"], start_time)
+    if source is not None and status < 128:
+        print(f"experiment file: {write_experiment_file(source.parent, experiment)}", file=sys.stderr)
+        print(f"page: {source.with_name('report.html')}", file=sys.stderr)
+    return status, source if status < 128 else None
 
 
 def split_arms(words: Sequence[str]) -> tuple[list[list[str]], list[str]]:

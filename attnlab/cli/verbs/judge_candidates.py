@@ -1,19 +1,17 @@
 """`judge --champion A --log LOG B C ...`: many candidates, with the false discoveries of the log bounded."""
 
 import argparse
-import json
 import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from attnlab.cli.verbs import judge_files
-from attnlab.cli.verbs.judge import EXIT_BY_VERDICT
+from attnlab.cli.verdict_output import EXIT_BY_VERDICT, print_json, print_lines
 from attnlab.errors import InvalidConfig
-from attnlab.external import candidate_log
+from attnlab.external import candidate_log, file_report
 from attnlab.external.candidate_log import CandidateLog, CandidateTest, Procedure
-from attnlab.external.judgment import count_digits, judge_runs
+from attnlab.external.judgment import judge_runs
 from attnlab.external.question import Declaration, Question, format_now
 from attnlab.external.result_files import ExternalRun, digest_runs, read_runs
 from attnlab.report.number_format import format_number
@@ -21,7 +19,7 @@ from attnlab.report.schema import Verdict
 
 
 def main(options: argparse.Namespace) -> int:
-    """Test candidates, or confirm a winner on fresh seeds; JSON on stdout, text on stderr."""
+    """Test candidates, or confirm a winner on fresh seeds."""
     for flag in ("noise", "declare", "looks", "arm_column", "budget"):
         if getattr(options, flag) is not None:
             raise InvalidConfig(f"--{flag.replace('_', '-')}: has no effect with --log")
@@ -59,23 +57,22 @@ def _test(options: argparse.Namespace, question: Question | None) -> int:
         known = len(log.tests)
         tests = log.test_candidates(candidates)
         output = _summarize(log, tests)
-    for test in tests:
-        if test.test:
-            _print_test(test, question, is_known=test.test <= known)
-        else:
-            print(f"not tested: {test.describe_shortage()}", file=sys.stderr)
-    print(_describe_budget(log), file=sys.stderr)
     winners = [test for test in tests if test.accepted]
+    confirm = []
     if winners:
         best = max(winners, key=lambda test: test.e_value)
         command = f"judge --log {shlex.quote(options.log)} --confirm {shlex.quote(best.candidate)}"
         output["confirm"] = f"python -m attnlab {command} FRESH_CHAMPION FRESH_CANDIDATE"
-        print(
-            "confirm the winner on seeds that no test of the log has used, with the champion's runs first:\n"
-            f"{output['confirm']}",
-            file=sys.stderr,
-        )
-    print(json.dumps(output, indent=1, ensure_ascii=False), flush=True)
+        confirm = [
+            "confirm the winner on seeds that no test of the log has used, with the champion's runs first:",
+            output["confirm"],
+        ]
+    if options.json:
+        print_json(output)
+    else:
+        tests.sort(key=lambda test: not test.accepted)  # first those that must not be cut
+        outcomes = [_describe_test(test, question, is_known=test.test <= known) for test in tests]
+        print_lines(outcomes, [*confirm, _describe_budget(log)], options.log)
     return EXIT_BY_VERDICT[Verdict.SUPPORTED if winners else Verdict.INCONCLUSIVE][0]
 
 
@@ -88,16 +85,17 @@ def _confirm(options: argparse.Namespace, question: Question | None) -> int:
     path = Path(options.log)
     with candidate_log.open_log(path, question, None, None) as log:
         winner = log.find_winner(options.confirm)
-        sides = [read_runs(Path(word), log.question.metric) for word in options.words]
-        runs = [run for side in sides for run in side]
-        digests = [digest_runs(side) for side in sides]
+        sides = {word: read_runs(Path(word), log.question.metric) for word in options.words}
+        runs = [run for side in sides.values() for run in side]
+        digests = [*map(digest_runs, sides.values())]
         known = [record for record in log.confirmations if record["test"] == winner.test]
         others = [record for record in known if record["digests"] != digests]
         _require_fresh_seeds(log, runs, winner)
-        declaration = Declaration(log.question, tuple(options.words), None, winner.time, log.last_digest)
-        exit_status, output = judge_files.judge_sides(
-            sides, options.words, log.question, declaration, same_unit=options.same_unit
-        )
+        declaration = Declaration(
+            question=log.question, files=tuple(options.words), arm_column=None, declared=winner.time,
+            digest=log.last_digest,
+        )  # fmt: skip
+        exit_status, output = judge_files.judge_sides(sides, log.question, declaration, options)
         record = {
             "test": winner.test,
             "candidate": winner.candidate,
@@ -119,7 +117,8 @@ def _confirm(options: argparse.Namespace, question: Question | None) -> int:
             file=sys.stderr,
         )
     output |= {"confirms": winner.candidate, "earlier_confirmations": len(others)}
-    print(json.dumps(output, indent=1, ensure_ascii=False), flush=True)
+    if options.json:
+        print_json(output)
     return exit_status
 
 
@@ -134,8 +133,9 @@ def _read_candidate(
     counts = len(judgment.values[0]), len(judgment.values[1]), len(judgment.pairs)
     e_value, largest = candidate_log.compute_evalues(judgment, question)
     return CandidateTest(
-        options.champion, word, digests, tuple(_list_seeds([*champion_runs, *runs])), counts,
-        judgment.decision.estimate, e_value, largest,
+        champion=options.champion, candidate=word, digests=digests,
+        seeds=tuple(_list_seeds([*champion_runs, *runs])), runs=counts,
+        estimate=judgment.decision.estimate, e_value=e_value, largest_e_value=largest,
     )  # fmt: skip
 
 
@@ -170,20 +170,21 @@ def _summarize(log: CandidateLog, tests: list[CandidateTest]) -> dict[str, Any]:
         "accepted": log.discoveries,
         "next_threshold": log.next_threshold if log.procedure == "online" else None,
         "digest": log.last_digest,
-        "candidates": [asdict(test) for test in tests],
+        "candidates": [test.to_dict() for test in tests],
     }
 
 
-def _print_test(test: CandidateTest, question: Question, *, is_known: bool) -> None:
-    digits = count_digits(question.margin)
+def _describe_test(test: CandidateTest, question: Question, *, is_known: bool) -> str:
+    if not test.test:
+        return f"not tested: {test.describe_shortage()}"
+    digits = file_report.count_digits(question.margin)
     difference = format_number(test.estimate, digits, sign=True)
     estimate = "a run diverged" if test.estimate is None else f"difference {difference}"
     outcome = "ACCEPTED" if test.accepted else "not accepted"
     repeated = f" (of these runs, already in the log since {test.time})" if is_known else ""
-    print(
+    return (
         f"test {test.test}{repeated}: {test.candidate}: {outcome}: {estimate}, e-value {test.e_value:.3g}, "
-        f"needed {test.threshold:.3g}; {test.runs[0]} and {test.runs[1]} runs",
-        file=sys.stderr,
+        f"needed {test.threshold:.3g}; {test.runs[0]} and {test.runs[1]} runs"
     )
 
 

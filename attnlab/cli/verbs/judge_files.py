@@ -1,17 +1,16 @@
-"""`python -m attnlab judge A.csv B.csv` and `--noise FILE`: verdicts on runs that were trained elsewhere."""
+"""`judge A.csv B.csv` and `judge --noise FILE`: verdicts on runs that were trained elsewhere."""
 
 import argparse
-import json
 import math
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attnlab.cli.verbs.judge import EXIT_BY_VERDICT, list_file_flags
+from attnlab.cli.verdict_output import print_json, print_lines, print_report, summarize_verdict
 from attnlab.errors import InvalidConfig
-from attnlab.external import judgment, judgment_page, noise_floor
+from attnlab.external import file_report, judgment, noise_floor
 from attnlab.external.question import (
     Declaration,
     Question,
@@ -20,11 +19,23 @@ from attnlab.external.question import (
     parse_looks,
     write_declaration,
 )
-from attnlab.external.result_files import ExternalRun, digest_runs, read_runs, validate_reduction
+from attnlab.external.result_files import ExternalRun, read_runs, validate_reduction
+from attnlab.report.schema import format_json
+from attnlab.store.atomic_files import replace_atomically
+
+FILE_FLAGS = (
+    "reduce", "arm_column", "looks", "declare", "lower_is_better", "higher_is_better", "same_unit", "fdr",
+    "batch", "page",
+)  # fmt: skip
+
+
+def list_file_flags(options: argparse.Namespace) -> list[str]:
+    """The given flags that are for runs that were trained elsewhere."""
+    return [f"--{name.replace('_', '-')}" for name in FILE_FLAGS if getattr(options, name)]
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the verdict, or the noise, as JSON on stdout and as text on stderr."""
+    """Print the verdict, the noise, or the declaration."""
     if options.budget is not None:
         raise InvalidConfig("--budget: runs that were trained elsewhere have no budget to match")
     if options.reduce is not None:
@@ -59,27 +70,34 @@ def _print_noise_floor(options: argparse.Namespace) -> int:
     noise = noise_floor.measure_noise_floor(
         runs, metric, options.reduce or "last", margin, options.lower_is_better
     )
-    print(noise_floor.format_noise_floor(noise), file=sys.stderr)
-    print(json.dumps(noise, indent=1, ensure_ascii=False), flush=True)
+    if options.json:
+        print_json(noise)
+    else:
+        print_lines([], noise_floor.format_noise_floor(noise))
     return 0
 
 
 def _declare(options: argparse.Namespace) -> int:
     """Record the question in a new file, before the runs exist."""
-    if options.same_unit:
-        raise InvalidConfig("--same-unit: give it when the runs are judged")
+    for flag in ("same_unit", "page"):
+        if getattr(options, flag):
+            raise InvalidConfig(f"--{flag.replace('_', '-')}: give it when the runs are judged")
     path = Path(options.declare)
     words = shlex.join(options.words)
     if options.arm_column is not None:
         words += f" --arm-column {shlex.quote(options.arm_column)}"
     declaration = write_declaration(path, read_question(options), options.words, options.arm_column)
-    print(
-        f"declared in {path} at {declaration.declared}, SHA-256 {declaration.digest[:16]}: "
-        f"{_describe_question(declaration.question)}. When the runs exist, judge them with:\n"
-        f"python -m attnlab judge {words} --declare {shlex.quote(options.declare)}",
-        file=sys.stderr,
+    if options.json:
+        print_json(declaration.to_dict())
+        return 0
+    print_lines(
+        [],
+        [
+            f"declared in {path} at {declaration.declared}, SHA-256 {declaration.digest[:16]}: "
+            f"{_describe_question(declaration.question)}. When the runs exist, judge them with:",
+            f"python -m attnlab judge {words} --declare {shlex.quote(options.declare)}",
+        ],
     )
-    print(json.dumps(json.loads(path.read_text("utf-8")), indent=1), flush=True)
     return 0
 
 
@@ -92,61 +110,58 @@ def _print_verdict(options: argparse.Namespace) -> int:
     arm_column = declaration.arm_column if declaration else options.arm_column
     first, *rest = options.words
     if arm_column is not None:
-        runs = read_runs(Path(first), question.metric, arm_column)
-        sides = judgment.split_by_arm(runs, first, arm_column)
+        sides = judgment.split_by_arm(read_runs(Path(first), question.metric, arm_column), first, arm_column)
         names = [str(side[0].arm) for side in sides]
     else:
         sides = [read_runs(Path(word), question.metric) for word in (first, *rest)]
-        names = list(options.words)
+        names = file_report.name_arms(options.words)
         if Path(first).resolve() == Path(rest[0]).resolve():
             raise InvalidConfig(f"{first}: both sides are the same file")
-    exit_status, output = judge_sides(sides, names, question, declaration, same_unit=options.same_unit)
-    print(json.dumps(output, indent=1, ensure_ascii=False), flush=True)
+    runs = dict(zip(names, sides, strict=True))
+    exit_status, summary = judge_sides(runs, question, declaration, options)
+    if options.json:
+        print_json(summary)
     return exit_status
 
 
 def judge_sides(
-    sides: Sequence[Sequence[ExternalRun]],
-    names: Sequence[str],
+    runs: Mapping[str, Sequence[ExternalRun]],
     question: Question,
     declaration: Declaration | None,
-    *,
-    same_unit: bool,
+    options: argparse.Namespace,
 ) -> tuple[int, dict[str, Any]]:
-    """Judge B against A, print the sentence and write the page; return the exit status and the JSON."""
-    result = judgment.judge_runs(sides[0], sides[1], question, same_unit=same_unit)
-    claim = result.verdict
-    exit_status, word = EXIT_BY_VERDICT[claim]
-    runs = [run for side in sides for run in side]
-    timeless = sum(run.started is None for run in runs)
-    reasons = (
-        declaration.list_earlier(runs)
-        if declaration
-        else ["nothing was declared before the runs (--declare)"]
+    """Judge B against A, write the report and print it for people; return the exit status and the JSON."""
+    a, b = runs.values()
+    result = judgment.judge_runs(a, b, question, same_unit=options.same_unit)
+    files = [options.words[0], options.words[-1]]
+    report = file_report.build_file_report(
+        runs, files, result, question, declaration, _format_command(options)
     )
-    output: dict[str, Any] = {
-        "verdict": word,
-        "claim": claim,
-        **judgment.summarize_judgment(result, question),
-        "exploratory": bool(reasons),
-        "exploratory_reasons": reasons,
-        "run_times": f"{timeless} of {len(runs)} runs do not say when they began" if timeless else "known",
-        "declared": declaration.declared if declaration else None,
-        "declaration_digest": declaration.digest if declaration else None,
-        "names": list(names),
-        "digests": [digest_runs(side) for side in sides],
-    }
-    print(output["sentence"], result.pairing, result.describe_counts(), sep="\n", file=sys.stderr)
-    for reason in reasons:
-        print(f"EXPLORATORY: {reason}", file=sys.stderr)
-    if timeless and declaration:
-        print(f"{output['run_times']}: only the age of their files was checked", file=sys.stderr)
-    if question.reduce == "best":
-        print("--reduce best: the best of several evaluations is optimistic", file=sys.stderr)
-    output["report"] = judgment_page.try_to_write(output, Path("reports"))
-    if output["report"] is not None:
-        print(f"report: {output['report']}", file=sys.stderr)
-    return exit_status, output
+    source = Path("reports") / report.experiment.name / "report.json"
+    written: Path | None = source
+    try:
+        source.parent.mkdir(parents=True, exist_ok=True)
+        with replace_atomically(source) as temporary:
+            temporary.write_text(format_json(report.to_dict()), "utf-8")
+        if options.page:
+            from attnlab.report.pages.report_files import render_report  # late: the charts take a second
+
+            print(f"page: {render_report(source)}", file=sys.stderr)
+    except OSError as error:  # costs the report, not the verdict
+        print(f"{source.parent}: no report: {error.strerror}", file=sys.stderr)
+        written = None
+    if not options.json:
+        print_report(report, written)
+    return summarize_verdict(report, written)
+
+
+def _format_command(options: argparse.Namespace) -> str:
+    """The command with all flags that it was given."""
+    words = ["python", "-m", "attnlab", "judge", *options.words]
+    for name in ("metric", "margin", *FILE_FLAGS, "log", "confirm"):
+        if value := getattr(options, name):
+            words += [f"--{name.replace('_', '-')}", *([value] if isinstance(value, str) else [])]
+    return shlex.join(words)
 
 
 def _require_agreement(declaration: Declaration, options: argparse.Namespace) -> None:
@@ -180,7 +195,10 @@ def read_question(options: argparse.Namespace) -> Question:
     if margin is None:
         raise InvalidConfig("--margin is missing: the smallest difference that matters, in the metric's unit")
     looks = parse_looks(options.looks or "anytime")
-    return Question(metric, options.lower_is_better, margin, options.reduce or "last", looks)
+    return Question(
+        metric=metric, lower_is_better=options.lower_is_better, margin=margin,
+        reduce=options.reduce or "last", looks=looks,
+    )  # fmt: skip
 
 
 def _describe_question(question: Question) -> str:

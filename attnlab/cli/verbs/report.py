@@ -43,13 +43,6 @@ def main(options: argparse.Namespace) -> int:
     from attnlab.report.pages.report_files import name_edited_report, render_report
 
     folder = Path(options.folder)
-    if (folder / "judgment.json").is_file():
-        from attnlab.external.judgment_page import render_judgment
-
-        with name_edited_report(folder / "judgment.json"):
-            page = render_judgment(folder)
-        print(_format_json({"report": str(page)}) if options.json else escape_unprintable(str(page)))
-        return 0
     if (
         not (folder / "report.json").is_file()
         and not (folder / LADDER_FILE).is_file()
@@ -92,20 +85,11 @@ def _render_folder(folder: Path, *, as_json: bool) -> int:
 
 def _summarize_verdicts(path: Path) -> dict[str, Any]:
     """Summarize the verdicts of a report and their decisions."""
+    from attnlab.cli.verdict_output import summarize_claims
     from attnlab.report.pages.report_files import find_report
     from attnlab.report.tables.claim_sources import load_reworded_report
-    from attnlab.report.tables.headline import build_headline
-    from attnlab.report.tables.wording import describe_claim, find_claim_effect
 
-    report = load_reworded_report(find_report(path))
-    verdict = report.verdict
-    keys = {"says", "verdict", "arm", "against", "metric", "unit", "threshold", "decision"}
-    claims = [
-        claim.model_dump(mode="json", include=keys)
-        | {"sentence": describe_claim(claim, find_claim_effect(claim, report.effects))}
-        for claim in verdict.claims
-    ]
-    return {"headline": build_headline(report), "exploratory": verdict.exploratory, "claims": claims}
+    return summarize_claims(load_reworded_report(find_report(path)))
 
 
 def _format_json(data: dict[str, Any]) -> str:

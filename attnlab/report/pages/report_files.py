@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.report_page import build_report_page
 from attnlab.report.pages.summary import render_slide
 from attnlab.report.schema import Report, RunRow
+from attnlab.report.schema import format_json as format_json
 from attnlab.report.section import list_charts
 from attnlab.report.sections import PageContext
 from attnlab.report.tables import map_archive
@@ -59,35 +59,6 @@ def write_report(folder: Path, report: Report, runs: list[Run]) -> Path:
     if not (folder.parent / "index.html").exists():
         write_index(folder.parent)
     return page
-
-
-def format_json(document: Any) -> str:
-    """JSON with sorted keys and one record a line, so that a diff shows the records that changed.
-
-    Mappings and lists that contain records are spread over lines; everything else is compact.
-    """
-    return _layout_json(document, "") + "\n"
-
-
-def _layout_json(value: Any, indent: str) -> str:
-    inner = indent + " "
-    if isinstance(value, dict) and value and (not indent or any(map(_has_records, value.values()))):
-        lines = [f"{_format_compact_json(key)}: {_layout_json(value[key], inner)}" for key in sorted(value)]
-        return "{\n" + ",\n".join(inner + line for line in lines) + f"\n{indent}}}"
-    if _has_records(value):
-        return "[\n" + ",\n".join(inner + _layout_json(item, inner) for item in value) + f"\n{indent}]"
-    return _format_compact_json(value)
-
-
-def _has_records(value: Any) -> bool:
-    """Whether a value is, or contains, a list of mappings."""
-    if isinstance(value, dict):
-        return any(map(_has_records, value.values()))
-    return isinstance(value, list) and any(isinstance(item, dict) or _has_records(item) for item in value)
-
-
-def _format_compact_json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def render_report(path: Path) -> Path:

@@ -124,8 +124,9 @@ def build_arms_table(report: Report) -> Table:
     best = "highest" if experiment.direction == "higher" else "lowest"
     unranked = "" if all(is_ranked.values()) else "; arms that are not ranked come last"
     level = f"{100 * CONFIDENCE_LEVEL:.0f}% CI"
+    members = "complete pairs" if report.is_paired else "finished runs"
     caption = (
-        f"Arms by {label}, {best} first{unranked}. Means are over complete pairs, with {level}; {DELTA} is "
+        f"Arms by {label}, {best} first{unranked}. Means are over {members}, with {level}; {DELTA} is "
         "the arm minus the baseline. Intervals of timed costs are over interleaved repeats."
     )
     return Table("arms", section.join_text(caption, explain_wide_intervals(report)), columns, rows)

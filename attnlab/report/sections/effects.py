@@ -34,8 +34,9 @@ CAPTION = (
 def build(report: Report, context: PageContext) -> Section:
     """Build the section of effects."""
     experiment = report.experiment
+    pairing = "paired by seed" if report.is_paired else "unpaired"
     lead = Text(
-        f"Each arm minus {experiment.baseline}, paired by seed. {experiment.direction.capitalize()} "
+        f"Each arm minus {experiment.baseline}, {pairing}. {experiment.direction.capitalize()} "
         f"{experiment.metric} is better.",
         style="lead",
     )

@@ -38,9 +38,12 @@ def get_values_by_seed(rows: Iterable[Effect], arm: str, baseline: str) -> dict[
 
 
 def average_arm(report: Report, arm: str) -> PairedMean:
-    """Average an arm over its complete pairs in the experiment's metric."""
+    """Average an arm over its complete pairs in the experiment's metric, or its runs if none is paired."""
     effects = [row for row in report.effects if row.primary]
     values = [*get_values_by_seed(effects, arm, report.experiment.baseline).values()]
+    if not report.is_paired:
+        numbers = (run.metrics[report.experiment.metric] for run in report.runs if run.arm == arm)
+        values = [value for value in numbers if value is not None]
     return average_seeds(values, is_proportion=any(row.is_proportion for row in effects))
 
 

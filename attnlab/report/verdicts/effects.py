@@ -6,9 +6,7 @@ the claim's verdict. Only the primary metric is judged against the margin. The o
 and stay out of the verdict.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from attnlab import stats
 from attnlab.report.schema import (
@@ -16,11 +14,6 @@ from attnlab.report.schema import (
     ClaimResult,
     Effect,
     EffectVerdict,
-    Interval,
-    Pairing,
-    SeedPair,
-    Sensitivity,
-    SignFlipTest,
 )
 from attnlab.report.verdicts import comparability, leakage_check
 from attnlab.report.verdicts.budget_check import find_training_shortfall
@@ -30,6 +23,7 @@ from attnlab.report.verdicts.evidence_bases import (
     collect_proportions,
 )
 from attnlab.report.verdicts.results import SweepResults
+from attnlab.report.verdicts.sensitivity import compute_margin_p_values, compute_sensitivity
 from attnlab.report.verdicts.training_equivalence import convert_to_training
 from attnlab.report.verdicts.verdict_rules import count_decimals, decide_effect_verdict
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
@@ -45,22 +39,6 @@ def list_metrics(sweep: SweepResults) -> list[str]:
     return [
         m for m in candidates if m == experiment.metric or any(sweep.get_values(arm, m) for arm in sweep.arms)
     ]
-
-
-def compute_sensitivity(pairs: Sequence[SeedPair]) -> Sensitivity:
-    """Compute sign flips, leave-one-out range, pairing gain and outliers of paired values."""
-    differences = [pair.value - pair.against for pair in pairs]
-    if not differences:
-        return Sensitivity(sign_flip=None, leave_one_out=None, pairing=None, outliers=[])
-    leave_one_out = stats.compute_leave_one_out_range(differences)
-    is_outlier = stats.flag_outliers(differences)
-    pairing = stats.measure_pairing_gain([pair.value for pair in pairs], [pair.against for pair in pairs])
-    return Sensitivity(
-        sign_flip=SignFlipTest(**asdict(stats.run_sign_flip_test(differences))),
-        leave_one_out=Interval(low=leave_one_out[0], high=leave_one_out[1]) if leave_one_out else None,
-        pairing=Pairing(**asdict(pairing)),
-        outliers=[pair.seed for pair, is_outlying in zip(pairs, is_outlier, strict=True) if is_outlying],
-    )
 
 
 def build_effects(sweep: SweepResults, claims: list[ClaimResult], budget: BudgetCheck) -> list[Effect]:
@@ -125,7 +103,7 @@ def _build_effect(
     evidence = None if reasons else _collect_evidence(sweep, arm, metric, sweep.seeds[:count], rule)
     estimate = None if evidence is None else evidence.estimate
     interval = None if evidence is None else evidence.interval(CONFIDENCE_LEVEL)
-    equivalent, noninferior = _test_margin(evidence, margin, sweep.experiment.direction)
+    equivalent, noninferior = compute_margin_p_values(evidence, margin, sweep.experiment.direction)
     return Effect(
         **dict(compute_sensitivity([] if reasons else pairs)),
         arm=arm,
@@ -181,19 +159,6 @@ def _collect_evidence(
         if sweep.is_counted(metric, [*weights]):
             return stats.ExactEvidence(*(pair.value - pair.against for pair in pairs))
     return collect_differences(pairs, design)
-
-
-def _test_margin(
-    evidence: stats.Evidence | None, margin: float | None, direction: str
-) -> tuple[float | None, float | None]:
-    """Return p of equivalence and of non-inferiority; None without a margin."""
-    if not margin or evidence is None:
-        return None, None
-    noninferior = (-math.inf, margin) if direction == "lower" else (-margin, math.inf)
-    return (
-        stats.compute_region_p_value(evidence, (-margin, margin)),
-        stats.compute_region_p_value(evidence, noninferior),
-    )
 
 
 def _classify_effect(

@@ -190,6 +190,28 @@ class StudentTBasis(Basis):
         return stats.estimate_seeds_to_decide(differences, region, tail, stopping_rule=evidence.stopping_rule)
 
 
+class GroupBasis(StudentTBasis):
+    """Welch's t on the means of two groups of runs that were trained elsewhere, without common seeds."""
+
+    name = "groups"
+    unit_name = "run"
+    is_paired_by_seed = has_boundary = False
+
+    def can_decide(self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int]) -> bool:
+        return False  # arms of a sweep have common seeds
+
+
+class RandomPairBasis(RankBasis):
+    """Ranks of such groups, in random pairs."""
+
+    name = "random pairs"
+    unit_name = "random pair"
+    is_paired_by_seed = False
+
+    def can_decide(self, sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int]) -> bool:
+        return False  # as above
+
+
 class RatioEvidence:
     """Paired ratios, one per seed: t on the mean of their logarithms, converted back to a ratio."""
 
@@ -214,8 +236,11 @@ class RatioEvidence:
 
 BASES: dict[str, Basis] = {
     basis.name: basis
-    for basis in (TimingBasis(), ExactBasis(), IdentityBasis(), EValueBasis(), RankBasis(), StudentTBasis())
-}
+    for basis in (
+        GroupBasis(), RandomPairBasis(), TimingBasis(), ExactBasis(), IdentityBasis(), EValueBasis(),
+        RankBasis(), StudentTBasis(),
+    )
+}  # fmt: skip
 
 
 def find_basis(sweep: SweepResults, claim: PreregisteredClaim, seeds: Sequence[int] | None = None) -> Basis:

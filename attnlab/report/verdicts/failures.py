@@ -6,7 +6,7 @@ A run lost to its infrastructure has its own label and is no failure of its arm.
 from attnlab.report.schema import FailedRun, FailureCount, Failures
 from attnlab.report.verdicts import leakage_check
 from attnlab.report.verdicts.results import SweepResults
-from attnlab.store.guards.preregistrations import format_pair_count
+from attnlab.store.guards.preregistered_terms import format_pair_count
 
 STATUS_LABELS = {
     "diverged": "diverged",

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from attnlab.errors import InvalidConfig
@@ -20,8 +18,11 @@ from attnlab.store import run_directories as store
 from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.experiment_schema import Experiment, SweptGrid
 from attnlab.store.guards import digests
-from attnlab.store.guards.preregistrations import Preregistration
+from attnlab.store.guards.preregistered_terms import Preregistration
 from attnlab.store.run_schema import Metric, RunResult, require_current_version
+
+if TYPE_CHECKING:  # `judge` on files reads no curves
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Run:
     seed: int
     id: str
     result: RunResult | None = None
-    curves: pa.Table | None = None
+    curves: "pa.Table | None" = None
     maps: dict[str, NDArray[Any]] | None = None
     broken_files: Mapping[str, str] = field(default_factory=dict)
     axes: Mapping[str, str] = field(default_factory=dict)
@@ -83,6 +84,11 @@ def read_run(folder: Path, arm: str, seed: int, axes: Mapping[str, str] | None =
         digests.find_broken_files(folder, result, max_bytes=digests.LARGE_FILE_BYTES) if result else {}
     )
 
+    def read_table(path: Path) -> Any:
+        from pyarrow import parquet  # late, as above
+
+        return parquet.read_table(path)
+
     def read_file(name: str, reader: Callable[[Path], Any]) -> Any:
         if name in broken_files or not (folder / name).exists():
             return None
@@ -92,7 +98,7 @@ def read_run(folder: Path, arm: str, seed: int, axes: Mapping[str, str] | None =
             broken_files[name] = "cannot be read"
             return None
 
-    curves = read_file(file_names.CURVES_FILE, pq.read_table)
+    curves = read_file(file_names.CURVES_FILE, read_table)
     maps = read_file(file_names.MAPS_FILE, read_arrays)
     return Run(
         arm,

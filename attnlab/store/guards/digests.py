@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from attnlab.store import remote
 from attnlab.store.file_names import CURVES_FILE, MAPS_FILE
 
 # Modules whose source is part of run ids import these names from here.
@@ -51,6 +50,8 @@ def _describe_fault(path: Path, expected: str | None, max_bytes: int | None) -> 
             return ""
         return "" if _hash_file(path) == expected else "is truncated or was changed after the run wrote it"
     except (FileNotFoundError, NotADirectoryError):
+        from attnlab.store import remote  # late: a report or a single file needs no bucket
+
         if max_bytes is None and remote.fetch_missing(path):
             return _describe_fault(path, expected, max_bytes)
         return "" if max_bytes is not None and remote.find_mirror(path.parent.parent) else "is missing"

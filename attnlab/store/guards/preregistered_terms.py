@@ -68,6 +68,57 @@ class PreregisteredTerms(FrozenModel):
         return claimed | {frozenset((arm, self.baseline)) for arm in self.arms if arm != self.baseline}
 
 
+class EarlierPreregistration(FrozenModel):
+    """An earlier preregistration, its known result pairs at the time of a later one, and the changes."""
+
+    hash: str
+    time: str
+    known_pairs: int
+    changed: tuple[str, ...]
+
+
+class Preregistration(FrozenModel):
+    """A preregistration.
+
+    Attributes:
+        hash: Digest of experiment, size and content.
+        pairs: Number of result pairs: two arms at one seed.
+        known_pairs: Pairs finished before: trained for another purpose, or by a version without a log.
+        is_inline: Whether the command line stated the experiment, as in `compare`, and no file.
+    """
+
+    hash: str
+    time: str
+    experiment: str
+    size: str | None
+    command: str
+    content: PreregisteredTerms
+    pairs: int
+    known_pairs: int
+    earlier: tuple[EarlierPreregistration, ...]
+    is_inline: bool = False
+
+    @model_serializer(mode="wrap")
+    def _serialize_without_false_flag(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit `is_inline` of experiments in files, as in logs of earlier versions."""
+        content: dict[str, Any] = serialize(self)
+        return {key: value for key, value in content.items() if key != "is_inline" or value}
+
+    @property
+    def deviations(self) -> list[str]:
+        """Changes made after results were known: one line per earlier preregistration."""
+        return [
+            f"deviation of {self.time}, after {format_pair_count(earlier.known_pairs)} known "
+            f"under the preregistration of {earlier.time}: {'; '.join(earlier.changed)}"
+            for earlier in self.earlier
+        ]
+
+
+def format_pair_count(number: int) -> str:
+    """Format `2 pairs of results were`."""
+    return "1 pair of results was" if number == 1 else f"{number} pairs of results were"
+
+
 def extract_terms(
     experiment: Experiment,
     recipes: Mapping[str, str | None],

@@ -16,63 +16,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
-
 from attnlab.errors import InvalidConfig
 from attnlab.store import file_names, fingerprint, run_directories
 from attnlab.store.atomic_files import append_line, describe_special_file, parse_json, read_json
 from attnlab.store.experiment_schema import Experiment
 from attnlab.store.guards import ownership
-from attnlab.store.guards.preregistered_terms import PreregisteredTerms, describe_changes, extract_terms
+from attnlab.store.guards.preregistered_terms import (
+    EarlierPreregistration,
+    PreregisteredTerms,
+    describe_changes,
+    extract_terms,
+)
+from attnlab.store.guards.preregistered_terms import Preregistration as Preregistration
 from attnlab.store.run_schema import FrozenModel, RunId
 
 RunIds = Mapping[str, Mapping[int, str]]  # by arm and seed
-
-
-class EarlierPreregistration(FrozenModel):
-    """An earlier preregistration, its known result pairs at the time of a later one, and the changes."""
-
-    hash: str
-    time: str
-    known_pairs: int
-    changed: tuple[str, ...]
-
-
-class Preregistration(FrozenModel):
-    """A preregistration.
-
-    Attributes:
-        hash: Digest of experiment, size and content.
-        pairs: Number of result pairs: two arms at one seed.
-        known_pairs: Pairs finished before: trained for another purpose, or by a version without a log.
-        is_inline: Whether the command line stated the experiment, as in `compare`, and no file.
-    """
-
-    hash: str
-    time: str
-    experiment: str
-    size: str | None
-    command: str
-    content: PreregisteredTerms
-    pairs: int
-    known_pairs: int
-    earlier: tuple[EarlierPreregistration, ...]
-    is_inline: bool = False
-
-    @model_serializer(mode="wrap")
-    def _serialize_without_false_flag(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit `is_inline` of experiments in files, as in logs of earlier versions."""
-        content: dict[str, Any] = serialize(self)
-        return {key: value for key, value in content.items() if key != "is_inline" or value}
-
-    @property
-    def deviations(self) -> list[str]:
-        """Changes made after results were known: one line per earlier preregistration."""
-        return [
-            f"deviation of {self.time}, after {format_pair_count(earlier.known_pairs)} known "
-            f"under the preregistration of {earlier.time}: {'; '.join(earlier.changed)}"
-            for earlier in self.earlier
-        ]
 
 
 class PreregisteredRuns(FrozenModel):
@@ -306,11 +264,7 @@ def _lock_log(root: Path) -> Iterator[Path]:
 
 @contextmanager
 def _convert_log_errors(path: Path) -> Iterator[None]:
-    """Convert errors of reading or writing the log.
-
-    Raises:
-        InvalidConfig: One line with the path and the reason.
-    """
+    """Convert errors of reading or writing the log."""
     if kind := describe_special_file(path):
         raise InvalidConfig(
             f"{path} is {kind}, but attnlab needs a regular file there for the preregistrations: move it away"
@@ -331,8 +285,3 @@ def _hash_preregistration(experiment: str, size: str | None, content: Mapping[st
 
 def _format_line(record: FrozenModel) -> str:
     return json.dumps(record.to_dict(), allow_nan=False)
-
-
-def format_pair_count(number: int) -> str:
-    """Format `2 pairs of results were`."""
-    return "1 pair of results was" if number == 1 else f"{number} pairs of results were"
