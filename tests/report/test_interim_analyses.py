@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rendering import render_html, render_markdown
 from synthetic import World, build_claim_result, build_context, build_provenance, write_runs
 
 from attnlab import stats
 from attnlab.report.charts.interim_figures import build_interim_chart
 from attnlab.report.number_format import format_bounds, format_number, format_pvalue
+from attnlab.report.pages.html import render_html
+from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import Report
 from attnlab.report.tables import interim_analyses
@@ -111,7 +112,7 @@ def test_figure_shows_every_analysis_and_fills_the_deciding_one(report):
 
 @pytest.mark.usefixtures("blank_charts")
 def test_page_and_markdown_show_every_interim_analysis(report):
-    page, markdown = render_html(report), render_markdown(report).replace("\\", "")
+    page, markdown = render_html(report), render_markdown(report, {}).replace("\\", "")
     assert "95% interval (critical value of the interim analyses)" in page
     for claim in report.verdict.claims:
         for row in interim_analyses.build_analysis_rows(claim):
@@ -146,7 +147,7 @@ def test_fixed_design_has_no_interim_results_and_anytime_valid_has(make_report):
     report = make_report(None)
     assert "95% interval (paired t)" in render_html(report)
     assert not any(build_interim_chart(claim, 1) for claim in report.verdict.claims)
-    assert "Interim analyses" not in render_html(report) + render_markdown(report)
+    assert "Interim analyses" not in render_html(report) + render_markdown(report, {})
     assert wandb_tables.build_interim_rows(report)[1] == []
 
 
