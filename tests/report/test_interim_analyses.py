@@ -12,22 +12,22 @@ from synthetic import World, build_claim_result, build_context, build_provenance
 
 from attnlab import stats
 from attnlab.report.charts.interim_figures import build_interim_chart
-from attnlab.report.number_format import format_bounds, format_pvalue
+from attnlab.report.number_format import format_bounds, format_number, format_pvalue
+from attnlab.report.pages.html import render_html
+from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import Report
-from attnlab.report.section import Items, list_charts, list_tables
-from attnlab.report.sections import PageContext, effects, failures
-from attnlab.report.sections import claims as claims_section
-from attnlab.report.sections.answer import build_arms_table
 from attnlab.report.tables import interim_analyses
 from attnlab.report.tables.wording import (
     describe_claim,
+    format_decision,
     format_interval_method,
     format_required_seeds,
 )
 from attnlab.report.verdicts import claim_results
 from attnlab.report.verdicts.claim_decisions import AnalysisStep, ClaimDecision
 from attnlab.report.verdicts.evidence_bases import BASES
+from attnlab.sweep import wandb_tables
 
 LOOKS = [4, 8, 12, 16]
 CLAIMS = [
@@ -110,20 +110,18 @@ def test_figure_shows_every_analysis_and_fills_the_deciding_one(report):
         assert ("not needed" in chart.label) == bool(decided and decided < 4)
 
 
-def test_table_has_every_interim_analysis(report):
-    tables = list_tables([claims_section.build(report, PageContext())])
-    for number, claim in enumerate(report.verdict.claims, 1):
-        analyses = claim.interim_analyses
-        records = [*tables[f"interim_analyses.{number}"].iterate_records()]
-        assert [record["seeds"] for record in records] == LOOKS
-        for i, (record, analysis) in enumerate(zip(records, analyses.completed, strict=False), 1):
-            keys = ("n", "estimate", "low", "high", "level")
-            assert [record[key] for key in keys] == [getattr(analysis, key) for key in keys]
-            assert record["claim"] == number
-            assert record["outcome"] == (claim.verdict if analyses.decided_at == i else "inconclusive")
-        assert all(record["estimate"] is None for record in records[len(analyses.completed) :])
+@pytest.mark.usefixtures("blank_charts")
+def test_page_and_markdown_show_every_interim_analysis(report):
+    page, markdown = render_html(report), render_markdown(report, {}).replace("\\", "")
+    assert "95% interval (critical value of the interim analyses)" in page
+    for claim in report.verdict.claims:
+        for row in interim_analyses.build_analysis_rows(claim):
+            cells = interim_analyses.build_analysis_cells(claim, row)
+            assert f"| {' | '.join(cells)} |" in markdown
+            assert all(f">{words}</td>" in page for words in cells[3:])
 
 
+@pytest.mark.usefixtures("blank_charts")
 @pytest.mark.parametrize(
     ("looks", "reason"),
     [(LOOKS, "allow for all interim analyses"), ("anytime", "are valid after any number of seeds")],
@@ -131,25 +129,26 @@ def test_table_has_every_interim_analysis(report):
 def test_arms_table_says_why_intervals_of_effects_are_wide(make_report, looks, reason):
     note = f"The 95% CIs of Δ {reason}, so they are wider than those of a single analysis; the CIs of the "
     note += "means are not widened."
-    assert note in build_arms_table(make_report(looks)).caption
-    assert "are wider than" not in build_arms_table(make_report(None)).caption
+    report = make_report(looks)
+    markdown = render_markdown(report)
+    assert note in render_html(report)
+    assert markdown.index(note) < markdown.index("| arm | val/loss")
+    assert "are wider than" not in render_markdown(make_report(None))
 
 
+@pytest.mark.usefixtures("blank_charts")
 def test_fixed_design_has_no_interim_results_and_anytime_valid_has(make_report):
-    for looks, method in (
-        (LOOKS, "critical value of the interim analyses"),
-        ("anytime", "anytime-valid: it holds after any number of seeds"),
-        (None, "paired t"),
-    ):
-        report = make_report(looks)
-        charts = [build_interim_chart(claim, 1) for claim in report.verdict.claims]
-        tables = list_tables([claims_section.build(report, PageContext())])
-        n_analyses = sum(name.startswith("interim_analyses.") for name in tables)
-        assert n_analyses == len([chart for chart in charts if chart]) == (len(CLAIMS) if looks else 0)
-        if looks == "anytime":
-            assert all("single analysis, 16 seeds" in chart.label for chart in charts)
-        [*_, chart] = list_charts([effects.build(report, PageContext())])[:1]
-        assert f"95% interval ({method})" in chart.caption
+    report = make_report("anytime")
+    assert all(
+        "single analysis, 16 seeds" in build_interim_chart(claim, 1).label for claim in report.verdict.claims
+    )
+    assert render_html(report).count("Interim analyses of claim") == len(CLAIMS)
+    assert "95% interval (anytime-valid: it holds after any number of seeds)" in render_html(report)
+    report = make_report(None)
+    assert "95% interval (paired t)" in render_html(report)
+    assert not any(build_interim_chart(claim, 1) for claim in report.verdict.claims)
+    assert "Interim analyses" not in render_html(report) + render_markdown(report, {})
+    assert wandb_tables.build_interim_rows(report)[1] == []
 
 
 def test_unbounded_interval_is_drawn_to_the_edge(report):
@@ -163,6 +162,15 @@ def test_unbounded_interval_is_drawn_to_the_edge(report):
     assert interim_analyses.format_analysis_interval(
         claim, interim_analyses.build_analysis_rows(claim)[len(claim.interim_analyses.completed) - 1]
     ).startswith("at least +")
+
+
+def test_wandb_gets_a_row_for_every_completed_analysis(report):
+    columns, rows = wandb_tables.build_interim_rows(report)
+    completed = [analysis for claim in report.verdict.claims for analysis in claim.interim_analyses.completed]
+    assert len(rows) == len(completed)
+    index = columns.index("estimate")
+    assert [row[index] for row in rows] == [analysis.estimate for analysis in completed]
+    assert {row[-1] for row in rows} == {"INCONCLUSIVE", "SUPPORTED"}
 
 
 def test_counted_or_decided_claims_need_no_more_seeds(tmp_path):
@@ -213,31 +221,47 @@ def test_runs_beyond_the_reached_analyses_are_excluded(tmp_path: Path) -> None:
     assert len([run for run in report.runs if run.arm == "gqa"]) == 4
 
 
-def test_tables_have_decisions_and_outlier_seeds(report):
+@pytest.mark.usefixtures("blank_charts")
+def test_page_and_markdown_show_decisions_and_outlier_seeds(report):
     first, *others = report.verdict.claims
-    claims = [first.model_copy(update={"outliers": [5, 11]}), *others]
-    report = report.model_copy(update={"verdict": report.verdict.model_copy(update={"claims": claims})})
-    tables = list_tables([claims_section.build(report, PageContext())])
-    [record, *_] = tables["decisions"].iterate_records()
+    identity = first.model_copy(update={"identity": True})
+    claims = [first.model_copy(update={"outliers": [5, 11]}), *others, identity]
+    verdict = report.verdict.model_copy(update={"claims": claims})
+    page, markdown = (
+        render(report.model_copy(update={"verdict": verdict})).replace("\\", "")
+        for render in (render_html, render_markdown)
+    )
     decision, left_out = first.decision, first.leave_one_out
-    assert record["claim"] == "1. gqa vs mha, val/loss (nats): margin +0.03"
-    for name, value in (
-        ("seeds", decision.n), ("estimate", decision.estimate), ("interval_low", decision.low),
-        ("interval_high", decision.high), ("confidence level", decision.level), ("p", decision.p),
-        ("p (Holm over claims)", decision.p_holm),
-    ):  # fmt: skip
-        assert record[name] == value, name
+    cells = [
+        f"{decision.n} of {first.planned}",
+        format_number(decision.estimate, 3, sign=True),
+        format_decision(first),
+    ]
+    cells += [format_pvalue(decision.p), format_pvalue(decision.p_holm)]
+    assert f"| 1. gqa vs mha, val/loss: margin +0.03 | {' | '.join(cells)} |" in markdown
     means = format_bounds(left_out.low, left_out.high, first.digits)
     sign_flip = f"{format_pvalue(first.sign_flip.p)} ({format_pvalue(first.sign_flip.floor)})"
-    [row, *_] = tables["sensitivity"].iterate_records()
-    assert {"1. gqa vs mha", sign_flip, means, "5, 11"} <= {*row.values()}
-    [caveats] = [block for block in failures.build(report, PageContext()).blocks if isinstance(block, Items)]
-    assert caveats.items[0] == (
+    assert f"| 1. gqa vs mha | {sign_flip} | {means} |" in markdown
+    assert "| 5, 11 |" in markdown
+    assert "6. gqa vs mha, val/loss" not in markdown, "an identity is not tested"
+    note = (
         "Outlier seeds, which count in every number: claim 1, gqa vs mha: 5, 11 (mean with any one seed left "
-        f"out: {means})."
     )
-    shown = list_tables([effects.build(report, PageContext())])["effects"]
-    assert "p of Δ = 0 (Holm over arms)" in [column.title for column in shown.columns]
+    for text in (f"{note}out: {means}).", "Sensitivity analyses; they never change a verdict."):
+        assert text in page
+        assert text in markdown
+
+
+@pytest.mark.usefixtures("blank_charts")
+def test_adjusted_p_values_name_their_family(report):
+    page, markdown = render_html(report), render_markdown(report)
+    assert "| p of Δ = 0 (Holm over arms) |" in markdown
+    headers = [
+        f'<th scope="col" class="num">p{p} (Holm over {of})</th>'
+        for p, of in ((" of Δ = 0", "arms"), ("", "claims"))
+    ]
+    assert [page.count(header) for header in headers] == [1, 1]
+    assert "p (Holm)" not in page + markdown
 
 
 def test_interval_method_names_what_replaces_t(report):
