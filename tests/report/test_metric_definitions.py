@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendering import render_texts
 from synthetic import World, build_context, build_provenance, build_timing, replace_result, write_runs
 
 import attnlab.report
 from attnlab.measure import accuracy, resources
 from attnlab.measure.measurement import MeasurementResult
 from attnlab.measure.step_timing import TIME_METRICS
-from attnlab.report.pages.html import render_html
-from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import OLD_PROPORTIONS, Report
 from attnlab.report.tables.tradeoff import PANEL_COSTS
@@ -55,7 +54,6 @@ def _with_measurement(run: Run, measure: UserMeasurement) -> Run:
     )
 
 
-@pytest.mark.usefixtures("blank_charts")
 def test_definition_of_a_user_measurement_reaches_the_page(tmp_path: Path) -> None:
     report = make_report(tmp_path, UserMeasurement("count"), metrics=[METRIC])
     (claim,) = report.verdict.claims
@@ -68,7 +66,7 @@ def test_definition_of_a_user_measurement_reaches_the_page(tmp_path: Path) -> No
     )
     row = next(row for row in report.effects if row.metric == METRIC)
     assert (row.label, row.unit) == ("span of the wings", "cubits")
-    for page in (render_html(report), render_markdown(report, {})):
+    for page in render_texts(report):
         assert "span of the wings" in page
         assert "cubits" in page
 

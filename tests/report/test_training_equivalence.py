@@ -7,21 +7,16 @@ from dataclasses import replace
 
 import ledger
 import pytest
+from rendering import read_table, render_markdown, render_texts
 from synthetic import World, build_context, build_provenance, write_runs
 
 from attnlab import stats
-from attnlab.report.pages.html import render_page
-from attnlab.report.pages.markdown import render_markdown
-from attnlab.report.pages.report_page import build_report_page
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import CalibrationResult, CalibrationRow, Report, Slope, TrainingEquivalent
-from attnlab.report.section import list_tables
-from attnlab.report.sections import build_sections
 from attnlab.report.tables import claim_sources
 from attnlab.report.tables.wording import describe_claim, format_training
 from attnlab.sweep.plan.compute_calibration.compute_calibration import format_slope
 
-pytestmark = pytest.mark.usefixtures("blank_charts")
 WORLD = World(seeds=list(range(8)))
 SLOPES = [0.24, 0.25, 0.26]
 CLAIMS = [
@@ -89,9 +84,7 @@ def test_margin_in_training_compute_has_a_value_in_nats(report):
     assert report.effects[0].margin == margin
     gqa = report.verdict.claims[0]
     assert gqa.verdict == "SUPPORTED"
-    assert ", margin +0.0185 (5% of training compute, at most 0.03 nats): not worse (S" in describe_claim(
-        gqa
-    )
+    assert ", margin +0.0185 (5% of training compute, at most 0.03 nats): not worse (S" in describe_claim(gqa)
 
 
 def test_only_differences_in_loss_are_converted_to_training_compute(report):
@@ -114,7 +107,7 @@ def test_only_differences_in_loss_are_converted_to_training_compute(report):
 
 def test_training_compute_appears_in_tables_and_in_the_ledger(report, tmp_path):
     texts = [format_training(row.training_equivalent) for row in report.effects]
-    markdown = render_markdown(build_report_page(report)).replace("\\", "")
+    markdown = render_markdown(report)
     for text in (
         *texts,
         report.experiment.margin_text,
@@ -123,7 +116,7 @@ def test_training_compute_appears_in_tables_and_in_the_ledger(report, tmp_path):
         "mha at 201 (half, rounded up) and at 802 steps instead of 401, seeds 200",
     ):
         assert text in markdown
-    records = list_tables(build_sections(report))["effects"].iterate_records()
+    records = read_table(report, "effects")
     for row, record in zip(report.effects, records, strict=True):
         training = row.training_equivalent
         ends = [record[f"training{end}"] for end in ("", "_low", "_high")]
@@ -163,13 +156,13 @@ def test_threshold_in_training_compute_without_a_slope_is_no_result(runs):
     assert plain.training_equivalent is None
     assert cache.verdict == "SUPPORTED"
     assert report.experiment.margin is None
-    assert f"unknown in nats: {reason}" in render_markdown(build_report_page(report)).replace("\\", "")
+    assert f"unknown in nats: {reason}" in render_markdown(report)
 
 
 def test_report_without_a_calibration_mentions_no_training_compute(runs):
     report = make_report(runs, None, claims=CLAIMS[2:], margin=0.03, compute_calibration=None)
     assert report.compute_calibration is None
-    page = render_page(build_report_page(report))
+    page = "".join(render_texts(report))
     assert "training compute" not in page
     assert "per doubling" not in page
 
