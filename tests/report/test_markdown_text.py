@@ -19,7 +19,7 @@ REPORT = CONF.parent / "reports" / "reference" / "gqa_vs_mha" / "report.json"
 HARM = "<script>`|[a](javascript:b)&lt;\n---\r# x\x1b"
 COVERED = {
     "question", "says", "reason", "label", "unit", "message", "command", "commit", "date", "device",
-    "caveats", "run_warnings", "lr_tuning", "summary", "cost", "metric", "arm",
+    "caveats", "run_warnings", "lr_tuning", "summary", "cost", "metric",
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Draw sections as Markdown: all text and tables but the long ones, which are in the page and in the data."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import singledispatch
@@ -25,6 +26,8 @@ from attnlab.report.section import (
     Terms,
     Text,
 )
+
+_ESCAPED_INTERVAL = re.compile(r"\\\[([−+]?[\du][^\[\]\\]*, [^\[\]\\]*)\\\](?!\()")
 
 
 def render_markdown(page: Page, rendered: RenderedCharts | None = None) -> Markdown:
@@ -140,14 +143,17 @@ def _(table: Table) -> list[str]:
 
 
 def _format_cell(cell: Cell) -> Markdown:
-    text = format_code(cell.text) if cell.kind == "code" else Markdown.escape(cell.text or NONE)
-    if cell.kind == "number":  # the brackets of an interval need no escape
-        text = Markdown(cell.text)
+    text = format_code(cell.text) if cell.kind == "code" else _escape_intervals(cell.text or NONE)
     if cell.parts:
         text = _format_text(Text(*cell.parts))
     if cell.kind == "verdict" and cell.value in SIGNS:
         text = Markdown("{} **{}**").format(SIGNS[cell.value], text)
     if cell.href:
         text = Markdown("[{}](<{}>)").format(text, Markdown(cell.href))
-    note = Markdown(f" {cell.note}") if cell.kind == "number" else f" {cell.note}"
-    return Markdown("{}{}{}").format(text, note if cell.note else "", f" {cell.mark[0]}" if cell.mark else "")
+    note = _escape_intervals(f" {cell.note}") if cell.note else ""
+    return Markdown("{}{}{}").format(text, note, f" {cell.mark[0]}" if cell.mark else "")
+
+
+def _escape_intervals(text: str) -> Markdown:
+    """Escape a text but the brackets of its intervals, which stay readable and are no link."""
+    return Markdown(_ESCAPED_INTERVAL.sub(r"[\1]", str(Markdown.escape(text))))
