@@ -11,6 +11,7 @@ from toys import TOY
 
 from attnlab.cli.verbs.compare import build_experiment
 from attnlab.cli.verbs.judge_configs import build_judge_experiment
+from attnlab.cli.verdict_output import MAX_LINES, print_lines
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import load_report
@@ -194,3 +195,33 @@ def test_yaml_file_without_settings_is_rejected(tmp_path, content):
     file.write_text(content)
     with pytest.raises(InvalidConfig, match=r"mine\.yaml"):
         build_judge_experiment(make_options("heads=mha", str(file)))
+
+
+def test_the_verdict_is_the_last_of_eight_lines(capsys):
+    notes = [f"EXPLORATORY: reason {number} " + "x" * 70 for number in range(5)]
+    print_lines(["report: " + "y" * 100, *notes], ["the verdict"], "report.json")
+    lines = capsys.readouterr().out.splitlines()
+    assert (len(lines), lines[-2:]) == (MAX_LINES, ["... more: report.json", "the verdict"])
+    assert lines[0] == "report: " + "y" * 100 or lines[1] == "  " + "y" * 100, "a path is not broken"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_compare_prints_its_verdicts_alone_on_stdout(attnlab, as_json):
+    line = ["compare", "heads=four", "heads=one", "heads=two", "margin=0.2", "seed=0,1,2"]
+    line += ["--config-path", str(TOY / "conf"), *(["--json"] if as_json else [])]
+    result = subprocess.run(
+        [sys.executable, "-m", "attnlab", *line],
+        cwd=attnlab.folder, env=attnlab.environment, text=True, timeout=60, capture_output=True,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    [source] = (attnlab.folder / "reports").glob("four_vs_one_vs_two*/report.json")
+    claims = load_report(source).verdict.claims
+    name = str(source.relative_to(attnlab.folder))
+    if as_json:
+        document = json.loads(result.stdout)
+        assert [row["verdict"] for row in document["claims"]] == [claim.verdict for claim in claims]
+        assert document["report"] == name
+        return
+    lines = result.stdout.splitlines()
+    assert (len(lines) <= MAX_LINES, f"report: {name}" in lines) == (True, True)
+    assert lines[-1].startswith("  ") or claims[-1].comparison_text in lines[-1]
