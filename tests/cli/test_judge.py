@@ -16,7 +16,6 @@ from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import load_report
 from attnlab.report.tables.wording import describe_claim
-from attnlab.sweep.plan import overrides
 
 SEEDS = "looks=[3,5]"
 
@@ -88,13 +87,6 @@ def test_another_margin_keeps_the_first_report(run_judge, attnlab):
     assert judge("0.02") == first, "the same command updates its own report"
 
 
-def test_the_name_differs_from_that_of_compare():
-    words = ["heads=four", "heads=one", "margin=0.02", "looks=[3]"]
-    judged, _ = build_judge_experiment(make_options(*words), [TOY / "conf"])
-    compared, _ = build_experiment([["heads=four"], ["heads=one"]], words[2:], [TOY / "conf"])
-    assert judged["name"] == f"judge_{compared['name']}"
-
-
 def test_bad_input_exits_with_2_and_trains_nothing(run_judge, attnlab):
     exit_status, out, err = run_judge("heads=four", "heads=nobody", "--margin", "0.02")
     assert (exit_status, out) == (2, "")
@@ -136,42 +128,31 @@ def test_budget_is_controlled_in_addition_to_tokens():
     assert build_judge_experiment(make_options("heads=mha", "heads=gqa"))[0]["controlled"] == ["tokens"]
 
 
-def test_arm_may_be_a_yaml_file(tmp_path):
+def test_an_arm_may_be_a_yaml_file(tmp_path):
+    """Groups select options, interpolations stay, other contents have other names, and none is an error."""
     file = tmp_path / "mine.yaml"
-    file.write_text(
-        "model: {dim: 32, note: 'a b', sizes: [1, 2]}\noptim: {lr: 1e-3, compile: true, min_lr: null}\n"
-    )
-    experiment, _ = build_judge_experiment(make_options("heads=mha", str(file)))
-    lines = experiment["arm_overrides"]["mine"]
-    values = {override.key_or_group: override.value() for override in overrides.parse_overrides(lines)}
-    assert values == {
-        "model.dim": 32, "model.note": "a b", "model.sizes": [1, 2], "optim.lr": 1e-3, "optim.compile": True,
-        "optim.min_lr": None,
-    }  # fmt: skip
-
-
-def test_yaml_arm_selects_options_and_keeps_interpolations(tmp_path):
-    file = tmp_path / "mine.yaml"
-    file.write_text(
-        "heads: four\n+preset: gemma3\ndata/tokenizer: byte\nmodel: {ffn_width: '${times:2,${model.dim}}'}\n"
-    )
-    experiment, _ = build_judge_experiment(make_options("heads=one", str(file)), [CONF, TOY / "conf"])
-    assert experiment["arm_overrides"]["mine"] == [
-        "heads=four", "+preset=gemma3", "data/tokenizer=byte",
-        "++model.ffn_width='${times:2,${model.dim}}'",
-    ]  # fmt: skip
-    question = OmegaConf.create(experiment)["question"]
-    assert "ffn_width='${times:2,${model.dim}}' better than heads=one?" in question
-
-
-def test_other_contents_of_a_yaml_arm_are_another_comparison(tmp_path):
-    file = tmp_path / "gqa.yaml"
-    names = set()
-    for content in ("heads: gqa", "heads: mqa", "model: {dim: 64}"):
+    names = {build_judge_experiment(make_options("heads=one", "heads=two"), [TOY / "conf"])[0]["name"]}
+    names.add(build_experiment([["heads=one"], ["heads=two"]], [], [TOY / "conf"])[0]["name"])
+    for text, overrides in {
+        "heads: four\n+preset: gemma3\nmodel: {ffn_width: '${times:2,${model.dim}}'}\n": [
+            "heads=four", "+preset=gemma3", "++model.ffn_width='${times:2,${model.dim}}'",
+        ],
+        "optim: {lr: 1e-3, compile: true, min_lr: null}\nmodel: {note: 'a b', sizes: [1, 2]}": [
+            "++optim.lr=0.001", "++optim.compile=true", "++optim.min_lr=null", "++model.note='a b'",
+            "++model.sizes=[1,2]",
+        ],
+    }.items():  # fmt: skip
+        file.write_text(text)
+        experiment, _ = build_judge_experiment(make_options("heads=one", str(file)), [CONF, TOY / "conf"])
+        assert experiment["arm_overrides"]["mine"] == overrides
+        names.add(experiment["name"])
+        question = OmegaConf.create(experiment)["question"]
+        assert f"Is {' '.join(overrides)} better than heads=one?" == question
+    assert len(names) == 4
+    for content in ("", "- a\n", "a: [1\n", "defaults: [heads: gqa]\n"):
         file.write_text(content)
-        names.add(build_judge_experiment(make_options("heads=mha", str(file)))[0]["name"])
-    assert len(names) == 3
-    assert build_judge_experiment(make_options("heads=mha", "heads=gqa"))[0]["name"] in names
+        with pytest.raises(InvalidConfig, match=r"mine\.yaml"):
+            build_judge_experiment(make_options("heads=one", str(file)))
 
 
 @pytest.mark.parametrize(
@@ -187,14 +168,6 @@ def test_other_contents_of_a_yaml_arm_are_another_comparison(tmp_path):
 def test_invalid_arguments_are_rejected(options, message):
     with pytest.raises(InvalidConfig, match=message):
         build_judge_experiment(options)
-
-
-@pytest.mark.parametrize("content", ["", "- a\n", "a: [1\n", "defaults: [heads: gqa]\n"])
-def test_yaml_file_without_settings_is_rejected(tmp_path, content):
-    file = tmp_path / "mine.yaml"
-    file.write_text(content)
-    with pytest.raises(InvalidConfig, match=r"mine\.yaml"):
-        build_judge_experiment(make_options("heads=mha", str(file)))
 
 
 def test_the_verdict_is_the_last_of_eight_lines(capsys):
