@@ -13,13 +13,15 @@ from omegaconf import OmegaConf
 
 from attnlab.config import CONF
 from attnlab.report import ladder_schema
-from attnlab.report.pages.html import render_html
+from attnlab.report.pages.html import render_page
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.report_files import format_json
+from attnlab.report.pages.report_page import build_report_page
 from attnlab.report.replications import ladder_page
 from attnlab.report.replications.ladder_analysis import build_ladder_report
 from attnlab.report.report_builder import to_plain_json
 from attnlab.report.schema import Verdict, load_report
+from attnlab.report.sections import PageContext
 from attnlab.report.tables import map_archive
 from attnlab.report.tables.claim_sources import (
     load_ladder_citations,
@@ -102,10 +104,8 @@ def assert_nearly_equal(computed, stored):
 def test_markdown_of_a_reference_is_rendered_from_its_data(name):
     source = ALL_REPORTS[name]
     assert format_json(load_report(source).to_dict()) == source.read_text("utf-8")
-    assert (source.parent / "report.md").read_text("utf-8") == render_markdown(
-        load_reworded_report(source),
-        bibliography=find_bibliography(source.parent),
-    )
+    page = build_report_page(load_reworded_report(source), PageContext(find_bibliography(source.parent)))
+    assert (source.parent / "report.md").read_text("utf-8") == render_markdown(page)
 
 
 def test_references_that_differ_are_found():
@@ -134,11 +134,8 @@ def test_markdown_of_a_ladder_is_rendered_from_its_data(name):
 def test_page_of_the_complete_reference_is_rendered_from_its_data():
     folder = FOLDER / COMPLETE
     archive = map_archive.read_archive(folder / map_archive.ARCHIVE_NAME)
-    page = render_html(
-        load_reworded_report(ALL_REPORTS[COMPLETE]),
-        map_archive=archive,
-        bibliography=find_bibliography(folder),
-    )
+    context = PageContext(find_bibliography(folder), archive)
+    page = render_page(build_report_page(load_reworded_report(ALL_REPORTS[COMPLETE]), context))
     assert page == (folder / "report.html").read_text("utf-8")
     assert {arm for arm, _ in archive} == {"mha", "gqa", "mqa", "gqa_alone"}
 

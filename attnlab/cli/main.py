@@ -95,11 +95,7 @@ def _suggest_command(line: Sequence[str]) -> str:
 
 
 def _reject_warnings_as_errors() -> None:
-    """Reject `-W error` without a category: warnings inside torch would be recorded as failures of runs.
-
-    Raises:
-        InvalidConfig: it is set.
-    """
+    """Reject `-W error` without a category: warnings inside torch would be recorded as failures of runs."""
     if "error" in (option.strip().rstrip(":") for option in sys.warnoptions):
         raise InvalidConfig(
             "PYTHONWARNINGS=error (or -W error) makes warnings of other libraries fail runs: unset it, or "
@@ -120,11 +116,7 @@ def _get_working_directory() -> str:
 
 
 def _reject_folder_names() -> None:
-    """Reject a working directory whose name is not UTF-8: libraries could not write the results there.
-
-    Raises:
-        InvalidConfig: it is not.
-    """
+    """Reject a working directory whose name is not UTF-8: libraries could not write the results there."""
     folder = os.getcwd()
     if invalid := find_invalid_byte(folder):
         raise InvalidConfig(

@@ -79,11 +79,7 @@ def compute_fingerprint(**parts: Any) -> str:
 
 
 def validate_split(length: int, val_fraction: float, val_windows: int | None) -> None:
-    """Validate the settings that can be checked before any data is read.
-
-    Raises:
-        ValueError: a setting is out of range.
-    """
+    """Validate the settings that can be checked before any data is read."""
     if not isinstance(length, int) or length < 2:
         raise ValueError(f"data.length must be at least 2 tokens, got {length}")
     if not 0 < val_fraction <= 0.5:

@@ -219,11 +219,7 @@ def _compute_minimum_ms(n_bytes: int, flops: int, device: Device | None) -> floa
 
 
 def require_choice(flag: str, name: str, known: Mapping[str, Value]) -> str:
-    """The name, if it is a key of `known`.
-
-    Raises:
-        InvalidConfig: It is not.
-    """
+    """The name, if it is a key of `known`."""
     if name not in known:
         raise InvalidConfig(
             f"{flag} {name}: must be one of {', '.join(known)}{format_suggestions(name, known)}"

@@ -32,6 +32,9 @@ def answer_loss_metric(condition: str) -> Metric:
     return Metric(f"loss/{condition}", f"loss at {condition}", "nats", "lower")
 
 
+CONDITION_METRICS = {recall_metric: "by_condition", answer_loss_metric: "loss_by_condition"}
+
+
 def summarize_accuracy(validation: Mapping[str, Any], conditions: Sequence[str]) -> dict[str, float]:
     """Return the metrics of the last validation: `val/accuracy`, `recall/<condition>`, `loss/<condition>`.
 
@@ -40,7 +43,7 @@ def summarize_accuracy(validation: Mapping[str, Any], conditions: Sequence[str])
     if "accuracy" not in validation:
         return {}
     metrics = {ACCURACY.name: validation["accuracy"]}
-    for metric, key in ((recall_metric, "by_condition"), (answer_loss_metric, "loss_by_condition")):
+    for metric, key in CONDITION_METRICS.items():
         values = zip(conditions, validation[key], strict=False)  # the last conditions may have no target
         metrics |= {metric(name).name: value for name, value in values if not math.isnan(value)}
     return metrics

@@ -19,12 +19,17 @@ MAX_SPANS = 32  # spans of the longest length; fewer if the validation text has 
 TOKENS_PER_PASS = 8192  # approximate
 
 
-def length_metric(name: str) -> Metric:
-    """Return the metric of this name."""
-    return Metric(
-        name, unit="nats", direction="lower",
-        table="Loss by length", axis="multiple of the trained length", evaluated_on="lengths",
-    )  # fmt: skip
+def list_length_metrics(lengths: Sequence[float]) -> list[Metric]:
+    """Return the metrics of `measure_length_losses` at these multiples of the trained length."""
+    names = [f"{part}{multiple:g}" for multiple in lengths for part in ("", "last/")]
+    names += [f"excess/{multiple:g}" for multiple in lengths if multiple != 1 and 1 in lengths]
+    return [
+        Metric(
+            f"length/{name}", unit="nats", direction="lower",
+            table="Loss by length", axis="multiple of the trained length", evaluated_on="lengths",
+        )
+        for name in names
+    ]  # fmt: skip
 
 
 def validate_lengths(lengths: Sequence[float], task: Any, trained_length: int | None = None) -> None:
@@ -32,9 +37,6 @@ def validate_lengths(lengths: Sequence[float], task: Any, trained_length: int | 
 
     Args:
         lengths: multiples of `trained_length`, or of data.length.
-
-    Raises:
-        ValueError: the text has no such windows.
     """
     if not lengths:
         return

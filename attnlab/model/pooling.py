@@ -81,9 +81,6 @@ def pool_heads(
     Args:
         how: "mean" of a group's heads, its "first", or "random": drawn by (seed, tensor name) with the
             standard deviation of the replaced heads.
-
-    Raises:
-        ValueError: The heads cannot be pooled.
     """
     if how not in POOL_METHODS:
         raise ValueError(f"pooling method {how!r} is not known (known: {', '.join(POOL_METHODS)})")

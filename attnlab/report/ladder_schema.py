@@ -187,16 +187,18 @@ class LadderReport(FrozenModel):
 
     @property
     def headline(self) -> str:
-        """The verdicts on the first claim, the scope of the ladder, and whether the effect changes with size.
-
-        Without a claim it is about the first comparison.
-        """
+        """The arms of the first claim with their summary; without a claim, those of the first comparison."""
         if not self.comparisons:
             return str(Verdict.NO_RESULT)
         row = self.comparisons[self.main_index]
+        return f"{row.arm} vs {row.against}: {self.summary}"
+
+    @property
+    def summary(self) -> str:
+        """The verdicts on the first claim, the scope, and whether the effect changes with size."""
         verdicts = self.format_claim_verdicts(self.claims[0]) if self.claims else ""
         scope = ", ".join(filter(None, (verdicts, self.scope)))
-        return f"{row.arm} vs {row.against}: {scope}; {self.get_meaning(row)}"
+        return f"{scope}; {self.get_meaning(self.comparisons[self.main_index])}"
 
     @property
     def main_index(self) -> int:

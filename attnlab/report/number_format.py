@@ -66,7 +66,9 @@ def format_bounds(
 def keep_intervals_whole(text: str) -> str:
     """Replace the blanks inside intervals by no-break spaces: a narrow column breaks no interval."""
     return re.sub(
-        r"[\[(][^\[\]()]*, [^\[\]()]*[\])]", lambda match: match[0].replace(" ", NO_BREAK_SPACE), text
+        r"[\[(][^\[\]()A-Za-z]*, [^\[\]()A-Za-z]*[\])]",
+        lambda match: match[0].replace(" ", NO_BREAK_SPACE),
+        text,
     )
 
 

@@ -184,9 +184,12 @@ class Table:
             record: dict[str, Any] = {}
             for column, cell, with_ends in zip(self.columns, row, has_ends, strict=True):
                 has_text = cell.text not in ("", NONE) and cell.kind != "number"
-                record[column.key] = cell.text if cell.value is None and has_text else cell.value
+                key = (
+                    column.key if column.key not in record else f"{column.key}_"
+                )  # an arm named like a column
+                record[key] = cell.text if cell.value is None and has_text else cell.value
                 if with_ends or column.ends:
-                    low, high = column.ends or (f"{column.key}_low", f"{column.key}_high")
+                    low, high = column.ends or (f"{key}_low", f"{key}_high")
                     record |= {low: cell.low, high: cell.high}
             yield record
 
@@ -249,7 +252,7 @@ class Chart:
         label: the chart in words, in place of the picture where there is none.
         draw: returns the spec, for `width=` in pixels unless the size is fixed.
         is_fixed: whether the chart has one size.
-        has_picture: whether a PNG lies beside the Markdown.
+        has_picture: whether a PNG lies beside the Markdown; such a chart is in no fold.
     """
 
     name: str

@@ -25,6 +25,7 @@ MAX_USEFUL_EPOCHS = 4
 MIN_SEED = -(2**63)
 MAX_SEED = 2**63 - 1  # limit of torch generators
 
+WandbMode = Literal["online", "offline", "shared", "disabled", "none", "run", "dryrun"]  # old names too
 StrictNumber = Annotated[int, Strict()] | Annotated[float, Strict()]
 
 
@@ -111,7 +112,7 @@ class LoggerGroup(ConfigGroup):
     """Weights & Biases settings."""
 
     attnlab_targets_only = True
-    mode: str = _make_field("online, offline, shared or disabled")
+    mode: WandbMode = _make_field("online, offline, shared or disabled")
     project: str | None = _make_field("a name, or null", min_length=1)
     entity: str | None = _make_field("a name, or null", min_length=1)
     report: bool = _BOOLEAN_FIELD
@@ -232,11 +233,7 @@ def require_training_keys(config: Mapping[str, Any]) -> None:
 
 
 def validate_groups(config: Mapping[str, Any], groups: Iterable[str] = GROUP_CLASSES) -> None:
-    """Validate the values of the given groups.
-
-    Raises:
-        InvalidConfig: One line with the key, for the first value outside its type or range.
-    """
+    """Validate the values of the given groups."""
     for group in groups:
         if not group:
             _validate_group(config, TopLevelGroup, "")
@@ -320,10 +317,6 @@ def format_epochs(number: float) -> str:
 
 def format_value(value: Any) -> str:
     """Format a value as on the command line, truncated to 60 characters."""
-    text = {None: "null", True: "true", False: "false"}.get(value) if _is_keyword(value) else str(value)
-    text = " ".join(str(text).split()) or "''"
+    text = {"None": "null", "True": "true", "False": "false"}.get(repr(value), str(value))
+    text = " ".join(text.split()) or "''"
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _is_keyword(value: Any) -> bool:
-    return value is None or isinstance(value, bool)

@@ -42,9 +42,6 @@ def validate_experiment_file(path: Path, find_file: ConfigFinder = lambda config
 
     Args:
         find_file: Finds the files of experiments in the defaults list, which must not form a cycle.
-
-    Raises:
-        ExperimentFileError: One line with file and line number.
     """
     root = load_yaml_node(path)
     if root is None:

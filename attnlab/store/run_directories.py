@@ -242,11 +242,7 @@ def write_failure(
 
 
 def require_writable_folder(root: Path, key: str = "paths.runs") -> None:
-    """Check before training that a folder can be written to; create it if missing.
-
-    Raises:
-        InvalidConfig: The folder cannot be written.
-    """
+    """Check before training that a folder can be written to; create it if missing."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):

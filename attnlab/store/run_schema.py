@@ -354,11 +354,7 @@ def convert_validation_error(
 
 
 def require_current_version(content: dict[str, Any], path: Path) -> None:
-    """Reject a file written by an incompatible version of attnlab.
-
-    Raises:
-        InvalidConfig: The schema version of `content` is not `SCHEMA_VERSION`.
-    """
+    """Reject a file written by an incompatible version of attnlab."""
     if content.get("schema") != SCHEMA_VERSION:
         raise InvalidConfig(
             f"{path} has schema {content.get('schema')}, but this version reads {SCHEMA_VERSION}: "

@@ -28,11 +28,7 @@ def resolve_below(root: Path, name: str) -> Path:
 
 
 def require_safe_names(names: Iterable[str], place: str) -> None:
-    """Check that names can be files below one folder, none of which replaces another.
-
-    Raises:
-        InvalidConfig: with the first name that cannot.
-    """
+    """Check that names can be files below one folder, none of which replaces another."""
     names_by_key: dict[str, str] = {}
     for name in names:
         problem = explain_unsafe_name(name)
@@ -49,11 +45,7 @@ def is_plain_name(text: str) -> bool:
 
 
 def require_run_name(key: str, text: str) -> str:
-    """Return a text that names a run's folder.
-
-    Raises:
-        InvalidConfig: it is a path.
-    """
+    """Return a text that names a run's folder."""
     if not is_plain_name(text):
         raise InvalidConfig(f"{key}={text}: a path is not allowed: give the id of a run in paths.runs")
     return text

@@ -42,11 +42,7 @@ class SourceModule(NamedTuple):
     files: tuple[str, ...]
 
     def compute_digest(self) -> str:
-        """Return the digest of the code and of the content of the declared files.
-
-        Raises:
-            InvalidConfig: A declared file cannot be read.
-        """
+        """Return the digest of the code and of the content of the declared files."""
         if not self.files:
             return self.code
         digest = hashlib.sha256(self.code.encode())

@@ -57,9 +57,6 @@ def run_sweep(overrides: Sequence[str], config: DictConfig, loader: Any, launche
     Returns:
         The exit status: 0, also if the runs were left to a cluster; 1 if a run is missing or failed; 130 or
         143 if the sweep was interrupted.
-
-    Raises:
-        InvalidConfig: an error found before anything was started.
     """
     validate_sweep_config(config)
     settings = _convert_to_dict(config.get("sweep"))
@@ -89,11 +86,7 @@ def run_sweep(overrides: Sequence[str], config: DictConfig, loader: Any, launche
 
 
 def validate_sweep_config(config: DictConfig) -> None:
-    """Check the values of the config groups that the sweep itself reads.
-
-    Raises:
-        InvalidConfig: one line for the first invalid value.
-    """
+    """Check the values of the config groups that the sweep itself reads."""
     groups = ("sweep", "paths", "logger")
     sweep_config = OmegaConf.masked_copy(config, [key for key in groups if key in config])
     config_groups.validate_groups(_convert_to_dict(sweep_config), groups)

@@ -26,6 +26,7 @@ from attnlab.sweep.execute import process_control
 from attnlab.sweep.execute.logger_sync import run_logging_process
 from attnlab.sweep.plan.fork_server import Context
 from attnlab.training.loggers import logger_notes
+from attnlab.training.loggers.wandb_logger import WandbSettings, finish_run
 
 MODULE = "attnlab.sweep.wandb_report"
 FILES = ("report.html", "report.md", "report.json")
@@ -86,8 +87,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _log_report_run(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:
-    from attnlab.training.loggers.wandb_logger import WandbSettings, finish_run  # late: it imports torch
-
     wandb = WandbSettings.from_group(settings)
     report = load_report(folder / "report.json")
     name = _compute_run_id(folder, report)

@@ -11,7 +11,7 @@ from typing import Any
 from attnlab.report.schema import Report, load_report
 from attnlab.report.tables.headline import build_headline
 from attnlab.store.atomic_files import read_json, write_json
-from attnlab.training.loggers.run_labels import DEFAULT_PROJECT, TOKENS_METRIC
+from attnlab.training.loggers.logger_notes import DEFAULT_PROJECT, TOKENS_METRIC
 
 
 def save_workspace(folder: Path, root: Path, settings: Mapping[str, Any]) -> None:

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from attnlab.measure import length_generalization, resources
 from attnlab.measure.accuracy import (
     ACCURACY,
+    CONDITION_METRICS,
     STEPS_TO_90,
-    answer_loss_metric,
     compute_steps_to_threshold,
-    recall_metric,
     summarize_accuracy,
 )
 from attnlab.measure.head_scoring import compute_head_scores, select_probe_examples
@@ -32,22 +32,6 @@ from attnlab.training.language_model import LanguageModel
 CurveRows = Sequence[tuple[int, int, str, float]]  # step, tokens, name, value
 BEST_LOSS = Metric("val/best_loss", unit="nats", evaluated_on="best")
 LOSS_METRICS = index_by_name(VALIDATION_LOSS, BEST_LOSS, Metric("train/loss", unit="nats"))
-
-
-def list_expected_metrics(task: Any, model: Transformer) -> dict[str, Metric]:
-    """Return the metrics that training this model on this task always measures; auxiliary losses are in nats.
-
-    They are known before training, so that a report can show units before any run has finished.
-    """
-    auxiliary = (Metric(f"val/{name}", unit="nats") for name in model.auxiliary_weights)
-    losses = LOSS_METRICS | index_by_name(*auxiliary)
-    if is_text(task):
-        losses = losses | index_by_name(BITS_PER_BYTE)
-    if not hasattr(task, "conditions"):
-        return losses
-    return losses | index_by_name(
-        ACCURACY, STEPS_TO_90, *map(recall_metric, task.conditions), *map(answer_loss_metric, task.conditions)
-    )
 
 
 OBSERVED_PARTS = {  # part of the result that only training can show -> modules that record it
@@ -88,9 +72,6 @@ def measure_final_metrics(
     }
     parts = [part.measure(module, data, curves.rows, config) for part in MEASURED_PARTS.values()]
     return {
-        "metric_definitions": index_by_name(resources.THROUGHPUT)
-        | _merge_parts(parts, "metric_definitions")
-        | _select_memory_metrics(peak),
         "metrics": _merge_parts(parts, "metrics"),
         "undefined": [name for part in parts for name in part.get("undefined", ())],
         "censored": _merge_parts(parts, "censored"),
@@ -122,10 +103,6 @@ def _merge_parts(parts: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]
     return {name: value for part in parts for name, value in part.get(key, {}).items()}
 
 
-def _select_memory_metrics(names: Iterable[str]) -> dict[str, Metric]:
-    return {name: resources.MEMORY_METRICS[name] for name in names}
-
-
 def _measure_accuracy(
     module: LanguageModel, data: Any, rows: CurveRows, config: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -135,7 +112,6 @@ def _measure_accuracy(
     by_position = module.validation_results["by_position"]
     auxiliary = {f"val/{name}": value for name, value in module.validation_results["auxiliary"].items()}
     return {
-        "metric_definitions": list_expected_metrics(data.task, module.model),
         "metrics": {
             VALIDATION_LOSS.name: module.validation_results["loss"],
             BEST_LOSS.name: min(values[VALIDATION_LOSS.name]),
@@ -161,7 +137,6 @@ def _measure_length(
             module.model, data.task, settings["lengths"], module.device, settings["trained"]
         )
     return {
-        "metric_definitions": index_by_name(*map(length_generalization.length_metric, losses)),
         "metrics": {name: value for name, value in losses.items() if value is not None},
         "undefined": [name for name, value in losses.items() if value is None],
     }
@@ -178,8 +153,7 @@ def _measure_memory(
     module.model.train()
     with make_autocast(config, module.device.type):
         saved_bytes = resources.count_saved_bytes(lambda: compute_training_loss(module, batch), module.model)
-    memory = {**memory, "saved_for_backward_bytes": saved_bytes}
-    return {"metric_definitions": _select_memory_metrics(memory), "memory": memory}
+    return {"memory": {**memory, "saved_for_backward_bytes": saved_bytes}}
 
 
 def _measure_heads(
@@ -206,10 +180,8 @@ def _measure_text(
 ) -> dict[str, Any]:
     """Return losses of a corpus per byte and by token category, and a generated sample."""
     with make_autocast(config, module.device.type):
-        losses = measure_bits_per_byte(module.model, data.task, module.device)
         return {
-            "metric_definitions": index_by_name(BITS_PER_BYTE) if losses else {},
-            "metrics": losses,
+            "metrics": measure_bits_per_byte(module.model, data.task, module.device),
             "by_token_category": measure_category_losses(module.model, data.task, module.device),
             "generated_text": sample_continuation(module.model, data),
         }
@@ -218,18 +190,35 @@ def _measure_text(
 class MeasuredPart(NamedTuple):
     """A part of the result, measured after training, and again from the weights if a module is edited.
 
-    `measure` reads `measure` and `trainer` of the run's config.
+    `measure` reads `measure` and `trainer` of the run's config. `define` maps a task, a model and `measure`
+    of the config to all metrics that the part may have.
     """
 
     measure: Callable[[LanguageModel, Any, CurveRows, Mapping[str, Any]], dict[str, Any]]
     modules: tuple[str, ...]
+    define: Callable[[Any, Transformer, Mapping[str, Any]], Iterable[Metric]] = lambda *_: ()
+
+
+def _define_losses(task: Any, model: Transformer, settings: Mapping[str, Any]) -> Iterable[Metric]:
+    """Return losses, auxiliary ones in nats, and results by condition of a task that has conditions."""
+    yield from LOSS_METRICS.values()
+    yield from (Metric(f"val/{name}", unit="nats") for name in model.auxiliary_weights)
+    if hasattr(task, "conditions"):
+        yield from (ACCURACY, STEPS_TO_90)
+        yield from (define(condition) for define in CONDITION_METRICS for condition in task.conditions)
 
 
 _PASS = "attnlab.measure.training_pass"
 MEASURED_PARTS = {
-    "accuracy": MeasuredPart(_measure_accuracy, ("attnlab.measure.accuracy",)),
-    "length": MeasuredPart(_measure_length, ("attnlab.measure.length_generalization", _PASS)),
-    "memory": MeasuredPart(_measure_memory, ("attnlab.measure.resources", _PASS)),
+    "accuracy": MeasuredPart(_measure_accuracy, ("attnlab.measure.accuracy",), _define_losses),
+    "length": MeasuredPart(
+        _measure_length,
+        ("attnlab.measure.length_generalization", _PASS),
+        lambda task, model, settings: length_generalization.list_length_metrics(settings["lengths"]),
+    ),
+    "memory": MeasuredPart(
+        _measure_memory, ("attnlab.measure.resources", _PASS), lambda *_: resources.MEMORY_METRICS.values()
+    ),
     "heads": MeasuredPart(_measure_heads, ("attnlab.measure.head_scoring", _PASS)),
     "leakage": MeasuredPart(_measure_leakage, ("attnlab.measure.leakage",)),
     "text": MeasuredPart(
@@ -240,8 +229,15 @@ MEASURED_PARTS = {
             "attnlab.measure.text.text_sample",
             _PASS,
         ),
+        lambda task, model, settings: [BITS_PER_BYTE] if is_text(task) else [],
     ),
 }
+
+
+def define_metrics(task: Any, model: Transformer, settings: Mapping[str, Any]) -> dict[str, Metric]:
+    """Return all metrics that training this model on this task may measure, known before training."""
+    parts = (part.define(task, model, settings) for part in MEASURED_PARTS.values())
+    return index_by_name(*chain(*parts), resources.THROUGHPUT)
 
 
 def summarize_metrics(result: RunResult) -> dict[str, float]:

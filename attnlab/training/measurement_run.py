@@ -14,7 +14,7 @@ from attnlab.measure.measurement import Measurement, is_shapes_only
 from attnlab.measure.training_pass import get_weight_dtype, make_autocast
 from attnlab.model.build import build_data, build_model, instantiate_config, select_device
 from attnlab.model.transformer import Transformer
-from attnlab.store.run_schema import RunConfig, RunResult
+from attnlab.store.run_schema import Metric, RunConfig, RunResult
 from attnlab.training import run_result
 from attnlab.training.warm_start import load_parent_weights
 
@@ -22,10 +22,8 @@ from attnlab.training.warm_start import load_parent_weights
 def build_checked_measurement(config: Mapping[str, Any], model: Transformer, data: Any) -> Measurement:
     """Build the measurement and check it against the model and data; `model` lives on the meta device.
 
-    A measurement may have `check(model, data)`, and `shapes_only = True` for a model without weights.
-
-    Raises:
-        ValueError: One line, if the measurement cannot work.
+    A measurement may have `check(model, data)`, its `metrics`, and `shapes_only = True` for a model without
+    weights.
     """
     measurement = instantiate_config(config["measurement"])
     name = config["measurement"].get("_target_")
@@ -33,14 +31,11 @@ def build_checked_measurement(config: Mapping[str, Any], model: Transformer, dat
         raise ValueError(f"measurement={name} builds a {type(measurement).__name__}, which is not callable")
     if is_shapes_only(measurement) and config["parent"]:
         raise ValueError(f"measurement={name} uses no weights: set parent=null")
+    if not all(isinstance(metric, Metric) for metric in getattr(measurement, "metrics", ())):
+        raise ValueError(f"measurement={name} has metrics that are no attnlab.store.run_schema.Metric")
     if hasattr(measurement, "check"):
         measurement.check(model, data)
     return measurement
-
-
-def list_metric_names(measurement: Measurement) -> list[str] | None:
-    """Return all metrics of a measurement that lists them with `measures()`; else None."""
-    return [*measurement.measures(), *resources.MEMORY_METRICS] if hasattr(measurement, "measures") else None
 
 
 def run_measurement(folder: Path, run_config: RunConfig) -> RunResult:
@@ -77,8 +72,6 @@ def run_measurement(folder: Path, run_config: RunConfig) -> RunResult:
         run_config,
         start_time,
         metrics={name: float(value) for name, value in measurement_result.metrics.items()},
-        metric_definitions=measurement_result.definitions_by_name()
-        | {name: resources.MEMORY_METRICS[name] for name in memory},
         memory=memory,
         leakage={} if model_device == "meta" else measure_leakage(model, load_first_batch(data, device)),
         speed={},

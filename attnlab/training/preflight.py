@@ -17,7 +17,7 @@ from attnlab.attention.masks.data_masks import make_batch_mask
 from attnlab.data.data_module import DataModule
 from attnlab.measure import attention_maps, length_generalization, resources, step_timing
 from attnlab.measure.leakage import find_longest_prefix, load_first_batch
-from attnlab.measure.measurement import is_shapes_only, list_length_metrics
+from attnlab.measure.measurement import is_shapes_only
 from attnlab.measure.training_pass import get_weight_dtype
 from attnlab.model.build import (
     build_model,
@@ -32,6 +32,7 @@ from attnlab.model.transformer import Transformer
 from attnlab.store import config_groups, fingerprint, run_directories
 from attnlab.store.guards import digests, parent_split
 from attnlab.store.guards.undeclared_reads import UndeclaredReads
+from attnlab.store.run_schema import Metric, index_by_name
 from attnlab.store.safe_paths import is_plain_name
 from attnlab.training import final_metrics, measurement_run, targets, trainer_settings
 from attnlab.training.estimates import epoch_counts, training_memory
@@ -144,9 +145,6 @@ def count_resource(config: Mapping[str, Any], name: str) -> float:
     """Return a resource that arms are matched by: parameters, flops_per_token or kv_bytes_per_token.
 
     The cheap part of `check`: only the model is built, on the meta device.
-
-    Raises:
-        ValueError: As from `check`.
     """
     with UndeclaredReads(config):
         _validate_config(config)
@@ -160,11 +158,7 @@ def count_resource(config: Mapping[str, Any], name: str) -> float:
 
 
 def _validate_config(config: Mapping[str, Any]) -> None:
-    """Validate the config before anything is built.
-
-    Raises:
-        ValueError: One line, for the first key with an invalid value.
-    """
+    """Validate the config before anything is built."""
     config_groups.validate_groups(config, config_groups.TRAINING_GROUPS)
     config_groups.require_training_keys(config)
     targets.validate_targets(config)
@@ -261,11 +255,7 @@ def _is_covered(window: tuple[int, int] | None, other: tuple[int, int]) -> bool:
 
 
 def _select_device(config: Mapping[str, Any]) -> str:
-    """Return "cpu" or "cuda".
-
-    Raises:
-        ValueError: There are fewer devices than the run needs.
-    """
+    """Return "cpu" or "cuda"."""
     device = select_device(config)
     devices = config["trainer"]["devices"]
     if device == "cuda" and devices > torch.cuda.device_count():
@@ -320,12 +310,18 @@ def _collect_measurement_facts(config: Mapping[str, Any], model: Transformer, da
         make_cache = getattr(measurement, "make_cache", None)
         if make_cache and not is_shapes_only(measurement):
             _require_supported_cache(make_cache, model)
+    metrics = getattr(measurement, "metrics", None)  # None: unknown in advance
     omitted_keys = ("validation", "val_text") if is_shapes_only(measurement) else ()
     return {
         "data": {key: value for key, value in data.describe().items() if key not in omitted_keys},
-        "metric_definitions": {name: asdict(metric) for name, metric in resources.BUDGET_METRICS.items()},
-        "metric_names": measurement_run.list_metric_names(measurement),
+        **_describe_metrics(index_by_name(*(metrics or ())) | resources.MEMORY_METRICS),
+        **({"metric_names": None} if metrics is None else {}),
     }
+
+
+def _describe_metrics(metrics: dict[str, Metric]) -> dict[str, Any]:
+    definitions = {name: asdict(metric) for name, metric in (resources.BUDGET_METRICS | metrics).items()}
+    return {"metric_definitions": definitions, "metric_names": [*metrics]}
 
 
 def _collect_training_facts(
@@ -337,25 +333,16 @@ def _collect_training_facts(
     """
     with convert_build_errors("model.attention"):
         attention_maps.validate_head_counts(model)
-    expected_metrics = final_metrics.list_expected_metrics(data.task, model)
-    time_metrics = step_timing.TIME_METRICS if config["measure"].get("timing", True) else {}
-    length_metrics = list_length_metrics(config["measure"]["lengths"])
+    metrics = final_metrics.define_metrics(data.task, model, config["measure"])
+    if config["measure"].get("timing", True):
+        metrics |= step_timing.TIME_METRICS
     shared_steps = None
     if isinstance(module, LanguageModel):
         shared_steps = module.schedule.find_decay_start(module.warmup, config["trainer"]["max_steps"])
     return {
         "shared_steps": shared_steps,
         "data": data.describe() | ({} if data.task.train_tokens else _describe_guess(data)),
-        "metric_definitions": {
-            name: asdict(metric) for name, metric in (resources.BUDGET_METRICS | expected_metrics).items()
-        },
-        "metric_names": [
-            *expected_metrics,
-            *length_metrics,
-            *resources.MEMORY_METRICS,
-            resources.THROUGHPUT.name,
-            *time_metrics,
-        ],
+        **_describe_metrics(metrics),
         "measured_by": final_metrics.hash_measuring_code(
             {name: part.modules for name, part in final_metrics.MEASURED_PARTS.items()}
         ),

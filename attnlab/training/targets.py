@@ -11,11 +11,7 @@ from attnlab.store.fingerprint import find_targets
 
 
 def validate_targets(config: Mapping[str, Any]) -> None:
-    """Check that every `_target_` (and `path` of Hydra's getters) exists and can be called.
-
-    Raises:
-        ValueError: One line with the key, for the first wrong name.
-    """
+    """Check that every `_target_` (and `path` of Hydra's getters) exists and can be called."""
     for key, name in find_targets(config):
         if not isinstance(name, str) or "." not in name:
             raise ValueError(f"{key}={name} is not a dotted name, as in package.module.Class")

@@ -122,11 +122,7 @@ def require_all_steps(trainer: pl.Trainer, steps: int) -> None:
 
 
 def reject_environment_settings() -> None:
-    """Reject Trainer settings from the environment, which no run id covers.
-
-    Raises:
-        ValueError: A PL_TRAINER_* variable is set.
-    """
+    """Reject Trainer settings from the environment, which no run id covers."""
     for key in inspect.signature(pl.Trainer).parameters:
         if (name := f"PL_TRAINER_{key.upper()}") in os.environ:
             raise ValueError(f"{name} is set, but run ids do not include it: unset it")
@@ -147,11 +143,7 @@ def silence_lightning() -> Iterator[None]:
 
 
 def _reject_unknown_keys(config: Mapping[str, Any]) -> None:
-    """Reject keys that no code reads.
-
-    Raises:
-        ValueError: One line with the key.
-    """
+    """Reject keys that no code reads."""
     groups = _collect_known_keys()
     for key in config:
         if key not in groups:
@@ -179,11 +171,7 @@ def _collect_known_keys() -> dict[str, set[str]]:
 
 
 def _validate_trainer_keys(trainer: Mapping[str, Any]) -> None:
-    """Check each Trainer key against `config_groups.TrainerGroup` and the Trainer's signature.
-
-    Raises:
-        ValueError: One line with the key.
-    """
+    """Check each Trainer key against `config_groups.TrainerGroup` and the Trainer's signature."""
     target = get_object(trainer["_target_"])
     if isinstance(target, type) and not issubclass(target, pl.Trainer):
         raise ValueError(f"trainer._target_={trainer['_target_']} is not a pytorch_lightning.Trainer")

@@ -23,9 +23,6 @@ def validate_parent_vocabulary(config: Mapping[str, Any], data: Any) -> None:
     """Check that the token ids of a finished parent mean the same tokens as those of `data`.
 
     Parents that are no such run (names of arms) are compared by the plan.
-
-    Raises:
-        InvalidConfig: The vocabularies differ or may differ.
     """
     name = str(config["parent"])
     folder = Path(config["paths"]["runs"]) / name

@@ -98,8 +98,9 @@ def test_a_run_result_has_accuracy_curve_and_censored_steps(compose, make_run_di
     )
     assert record["censored"]["steps_to_90"]["budget"] == 4
     metric_names = {name for group in ("metrics", "censored", "memory", "speed") for name in record[group]}
-    assert metric_names <= set(record["metric_definitions"])
-    assert record["metric_definitions"]["recall/distance/8"]["table"] == "Accuracy by condition"
+    definitions = record["estimate"]["metric_definitions"]
+    assert metric_names <= set(definitions)
+    assert definitions["recall/distance/8"]["table"] == "Accuracy by condition"
     curves = pq.read_table(folder / "curves.parquet").to_pydict()
     steps = [s for s, n in zip(curves["step"], curves["name"], strict=True) if n == "val/accuracy"]
     assert steps == [2, 4]

@@ -92,7 +92,8 @@ def test_a_run_result_lists_undefined_lengths(compose, make_run_dir, position, u
     assert set(record["undefined"]) == (longer_metrics if undefined else set())
     assert longer_metrics.isdisjoint(record["metrics"]) == undefined
     assert {"length/1", "length/last/1"} <= set(record["metrics"])
-    definitions = [record["metric_definitions"][name] for name in (*record["metrics"], *record["undefined"])]
+    known = record["estimate"]["metric_definitions"]
+    definitions = [known[name] for name in (*record["metrics"], *record["undefined"])]
     assert {
         definition["table"] for definition in definitions if definition["name"].startswith("length/")
     } == {"Loss by length"}

@@ -234,7 +234,7 @@ def _write_run(folder: Path, world: World, arm: str, seed: int, loss: float, sta
             resources.THROUGHPUT,
             BITS_PER_BYTE,
             *(
-                length_generalization.length_metric(name)
+                replace(length_generalization.list_length_metrics([2])[0], name=name)
                 for name in world.extra
                 if name != BITS_PER_BYTE.name
             ),

@@ -7,7 +7,7 @@ from synthetic import World, build_context, build_provenance, write_runs
 
 from attnlab import stats
 from attnlab.report.report_builder import build_report
-from attnlab.report.schema import EffectVerdict, Report
+from attnlab.report.schema import Report
 from attnlab.report.section import list_tables
 from attnlab.report.sections import PageContext, tradeoff
 from attnlab.report.sections.answer import build_arms_table
@@ -79,23 +79,3 @@ def test_arms_of_equal_bytes_are_grouped_with_their_distance_to_the_best(many_ar
     )
     assert [row["kv_bytes_per_token"] for row in rows[5:7]] == [128, 64]
     assert rows[0]["difference"] is rows[6]["difference"] is None, "the best of their sizes"
-
-
-@pytest.mark.parametrize(
-    ("verdict", "state"),
-    [
-        (EffectVerdict.BETTER_MORE, "better"),
-        (EffectVerdict.BETTER, "better"),
-        (EffectVerdict.WORSE_MORE, "worse"),
-        (EffectVerdict.WORSE, "worse"),
-        (EffectVerdict.EQUIVALENT, "equivalent"),
-        (EffectVerdict.NOT_WORSE, "non-inferior"),
-        (EffectVerdict.INCONCLUSIVE, "inconclusive"),
-        (EffectVerdict.NOT_COMPARABLE, None),
-        (EffectVerdict.LEAKING, None),
-        (EffectVerdict.EXPLORATORY, None),
-        (EffectVerdict.NO_RESULT, None),
-    ],
-)
-def test_effect_verdict_has_a_short_form(verdict: EffectVerdict, state: str | None) -> None:
-    assert arm_columns.EFFECT_STATES.get(verdict) == state

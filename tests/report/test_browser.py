@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from rendering import render_html
 from visits import BROWSER_MARKS, Visit, find_page
 from worlds import EVIL, SyntheticReports
 
-from attnlab.report.charts.chart_renderer import RenderedCharts
-from attnlab.report.pages.html import render_html
 from attnlab.report.schema import load_report
+from attnlab.report.sections import PageContext
 from attnlab.report.tables.map_archive import read_archive
 
 pytestmark = BROWSER_MARKS
@@ -193,7 +193,7 @@ def test_no_table_or_map_is_wider_than_a_printed_page(browser: Any, tmp_path: Pa
     report = load_report(folder / "report.json")
     page_file = tmp_path / "report.html"
     maps = read_archive(folder / "attention.npz")
-    page_file.write_text(render_html(report, RenderedCharts(), maps), encoding="utf-8")
+    page_file.write_text(render_html(report, PageContext(maps=maps)), encoding="utf-8")
     settings = {"viewport": A4_PORTRAIT, "color_scheme": "dark"}
     with Visit(browser, page_file, **settings) as visit:
         page = visit.page

@@ -4,14 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendering import REFERENCES, render_html
 from visits import BROWSER_MARKS, Visit
 
-from attnlab.report.charts.chart_renderer import RenderedCharts
-from attnlab.report.pages.html import render_html
 from attnlab.report.schema import load_report
 
 pytestmark = BROWSER_MARKS
-REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 FIND_COLUMNS = """() => {
   const table = document.querySelector("table.arms"), edge = table.closest(".scroll").getBoundingClientRect();
   return [...table.tHead.rows[0].cells].filter((cell) => {
@@ -34,7 +32,7 @@ MAX_HEIGHT = (
 def test_four_columns_are_visible_without_scrolling(browser: Any, tmp_path: Path, name: str) -> None:
     page = tmp_path / "report.html"
     report = load_report(REFERENCES / name / "report.json")
-    page.write_text(render_html(report, RenderedCharts()), encoding="utf-8")
+    page.write_text(render_html(report), encoding="utf-8")
     with Visit(browser, page) as visit:
         columns = visit.page.evaluate(FIND_COLUMNS)
         assert columns[0] == "arm"

@@ -93,12 +93,11 @@ def test_conclusion_agrees_with_the_region_of_the_claim(
     sign = 1 if direction == "lower" else -1
     margin = abs(threshold)
     meanings = {
-        "not worse": lambda harm: harm < margin,
+        "not worse": lambda harm: harm < margin or harm <= 0,
         "worse by more than the margin": lambda harm: harm >= margin,
         "better": lambda harm: harm < 0,
         "not better": lambda harm: harm >= 0,
         "worse": lambda harm: harm > 0,
-        "not worse": lambda harm: harm <= 0,
         "better by more than the threshold": lambda harm: harm < -margin,
         "not better by that much": lambda harm: harm >= -margin,
         "worse by more than the threshold": lambda harm: harm > margin,

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from rates import build_tuning_result
+from rendering import make_report, read_table
 from synthetic import CONTEXT, World, build_context, build_provenance, replace_result, write_runs
 
 from attnlab.errors import InvalidConfig
-from attnlab.report.answer import build_answer
+from attnlab.report.answer import answer_question, describe_scope
 from attnlab.report.replications.arm_pairs import compute_differences
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Effect, ReplicationContext, Report
@@ -20,10 +21,6 @@ SEES = {"sees_future": 1, "sees_rows": 0, "next_token": 1, "prefix": 0, "differe
         "with_future": 0.055, "without_future": 4.2, "checked": 63, "longest": 192}  # fmt: skip
 UNDECIDED = "INCONCLUSIVE"  # pairs that are comparable but equal have no spread and no interval
 CAUSAL = SEES | {"sees_future": 0, "difference": 0.0, "with_future": 1.78, "without_future": 1.78}
-
-
-def make_report(folder: Path, world: World, **changes: Any) -> Report:
-    return build_report(build_context(world, **changes), write_runs(folder, world), None, build_provenance())
 
 
 def make_claim(arm: str, metric: str = "val/loss", **more: Any) -> dict[str, Any]:
@@ -41,7 +38,7 @@ def list_verdicts(report: Report) -> list[str]:
 
 
 def list_ranked_arms(report: Report) -> list[str]:
-    return [arm.arm for arm in build_answer(report).arms if arm.is_ranked]
+    return [row["arm"] for row in read_table(report, "arms") if row["is_ranked"]]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +136,7 @@ def test_leakage_by_design_is_decided_labeled_and_never_ranked(tmp_path: Path) -
     assert get_effect(report, "gqa").mean == pytest.approx(-1.5)
     assert list_ranked_arms(report) == ["mha"]
     assert all(panel.pareto_front == ["mha"] for panel in report.tradeoff)
-    assert "by design" in build_answer(report).sentence
+    assert "gqa sees future tokens" in answer_question(report)
 
 
 def test_arm_preregistered_to_leak_that_does_not_leak_is_reported(tmp_path: Path) -> None:
@@ -437,4 +434,4 @@ def test_callbacks_and_own_parts_of_one_arm_are_named_beside_the_verdict(tmp_pat
     assert claim.unshared_parts == notes
     assert other.unshared_parts == (), "of other arms"
     assert describe_claim(claim).endswith(f" {'. '.join(notes)}.")
-    assert ". ".join(notes) in build_answer(report).sentence
+    assert ". ".join(notes) in describe_scope(report)

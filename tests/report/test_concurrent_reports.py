@@ -10,9 +10,10 @@ from sampling import FULL
 from worlds import SyntheticReports
 
 from attnlab.report.pages import report_files
-from attnlab.report.pages.html import render_html
+from attnlab.report.pages.html import render_page
 from attnlab.report.pages.index import render_index
 from attnlab.report.pages.report_files import render_report, write_report
+from attnlab.report.pages.report_page import build_report_page
 from attnlab.report.schema import Report, load_report
 from attnlab.report.tables.claim_sources import load_reworded_report
 
@@ -57,16 +58,17 @@ def test_pages_show_a_report_written_concurrently(
     )
     second = second.model_copy(update={"runs": second.runs[:1]})
 
-    def render_and_interrupt(report: Report, *rendered: Any) -> str:
-        page = render_html(report, *rendered)
-        monkeypatch.setattr(report_files, "render_html", render_html)
+    def render_and_interrupt(*rendered: Any) -> str:
+        page = render_page(*rendered)
+        monkeypatch.setattr(report_files, "render_page", render_page)
         publish(second, tmp_path / "one")  # the other command, from its beginning to its end
         return page
 
-    monkeypatch.setattr(report_files, "render_html", render_and_interrupt)
+    monkeypatch.setattr(report_files, "render_page", render_and_interrupt)
     page = publish(first, tmp_path / "one")
     assert load_report(tmp_path / "one" / "report.json").experiment.question == "second?"
-    assert page.read_text("utf-8") == render_html(load_reworded_report(tmp_path / "one" / "report.json"))
+    newest = build_report_page(load_reworded_report(tmp_path / "one" / "report.json"))
+    assert page.read_text("utf-8") == render_page(newest)
     assert "second?" in (tmp_path / "one" / "report.md").read_text("utf-8")
     assert (tmp_path / "one" / "runs.csv").read_text("utf-8").count("\n") == 2
 
@@ -140,6 +142,6 @@ def test_concurrent_commands_publish_complete_pages(
     for number in range(ROUNDS):
         assert all(f'href="{me}{number}/report.html"' in page for me in "ab")
     last = load_reworded_report(tmp_path / "both" / "report.json")
-    assert (tmp_path / "both" / "report.html").read_text("utf-8") == render_html(last)
+    assert (tmp_path / "both" / "report.html").read_text("utf-8") == render_page(build_report_page(last))
     assert last.experiment.question.endswith(f"{ROUNDS - 1}?")
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()]  # no half-written file stays

@@ -172,7 +172,7 @@ def test_error_inside_a_frame_is_not_hidden_by_the_message_for_missing_names(rep
     _, _, folder = report
     frames = load(folder)
     monkeypatch.setattr(frames, "document", None)
-    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'effects'"):
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'verdict'"):
         _ = frames.effects
 
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendering import render_html, render_markdown
 from synthetic import World, build_context, build_provenance, write_runs
 
-from attnlab.report.pages.html import render_html
-from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.tables.wording import describe_claim, explain_verdict
@@ -100,7 +99,7 @@ def test_report_of_known_effects_matches_its_golden_file(tmp_path: Path, name: s
     assert summary == json.loads(path.read_text("utf-8"))
     page, markdown = (
         extract_text(render_html(report)),
-        " ".join(render_markdown(report, {}).replace("\\", "").split()),
+        " ".join(render_markdown(report).replace("\\", "").split()),
     )
     for text in (summary["headline"], *summary["warnings"]):
         assert text in page

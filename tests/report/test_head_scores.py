@@ -19,7 +19,6 @@ from worlds import SyntheticReports
 from attnlab.measure.head_patterns import PATTERN_RULES, match_patterns
 from attnlab.report.charts import series_figures
 from attnlab.report.report_builder import build_report
-from attnlab.report.schema import MissingScore
 from attnlab.report.section import list_tables
 from attnlab.report.sections import PageContext, heads
 from attnlab.report.tables.head_maps import select_maps
@@ -93,18 +92,6 @@ def test_random_heads_are_reproducible(tmp_path: Path) -> None:
     assert places[0] == places[1]
     assert len(places[0]) == 8
     assert len({seed for _, seed, *_ in places[0]}) > 1, "sampled from more runs than the one shown"
-
-
-def test_missing_score_has_a_reason_and_no_table(synthetic_reports: SyntheticReports) -> None:
-    heads = synthetic_reports["good"][0].heads
-    assert "copying" not in {score.name for score in heads.scores}
-    reason = "Toy heads have no separate values"
-    assert MissingScore(arm="gqa", label="copying (OV)", reason=reason) in heads.absent
-
-
-def test_chance_level_is_the_measured_one(synthetic_reports: SyntheticReports) -> None:
-    chance = {score.name: score.chance for score in synthetic_reports["good"][0].heads.scores}
-    assert chance == {"previous": 0.059, "sink": 0.074, "entropy": 1.0, "induction": 0.049}
 
 
 def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_ledger_row_shows_the_claim_of_the_report(tmp_path):
     }, "no column about sizes or corpora, which nothing was tested on"
     third = hypotheses[2]
     assert [third[key] for key in ("rationale", "source", "conflicting source", "verdict")] == [
-        *("–", "–", "–"), "REFUTED",
+        *(None, None, None), "REFUTED",
     ]  # fmt: skip
     assert identities[0]["effect, 95% CI"] == "0.5×, exact"
     assert reports[0]["verdicts"] == "both claims SUPPORTED; 1 identity holds"
@@ -128,7 +128,7 @@ def test_outdated_report_is_marked(tmp_path, monkeypatch):
     page = LedgerPage(load_ledger(folder)).build()
     tables = list_tables(page.sections)
     for name in ("options", "hypotheses", "reports"):
-        cells = [cell for row in tables[name].full_rows for cell in row.cells if cell.href]
+        cells = [cell for row in tables[name].full_rows for cell in row.typed if cell.href]
         marks = {cell.href: cell.note for cell in cells}
         expected = {
             "old/report.html": "outdated",

@@ -5,21 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendering import render_texts
 from synthetic import World, build_context, build_provenance, build_timing, replace_result, write_runs
 
 import attnlab.report
 from attnlab.measure import accuracy, resources
 from attnlab.measure.measurement import MeasurementResult
 from attnlab.measure.step_timing import TIME_METRICS
-from attnlab.report.pages.html import render_html
-from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import OLD_PROPORTIONS, Report
 from attnlab.report.tables.tradeoff import PANEL_COSTS
 from attnlab.report.tables.wording import describe_claim
 from attnlab.report.verdicts.budget_check import TOLERANCES, get_tolerance
 from attnlab.report.verdicts.results import Run
-from attnlab.store.run_schema import Budget, Metric, RunEstimate
+from attnlab.store.run_schema import Budget, Metric, RunEstimate, index_by_name
 from attnlab.training.final_metrics import LOSS_METRICS
 
 METRIC = "ours/wingspan"
@@ -30,10 +29,10 @@ class UserMeasurement:
     """A user's own measurement."""
 
     def __init__(self, kind: str, direction: str | None = "higher") -> None:
-        self.metric = Metric(METRIC, "span of the wings", "cubits", direction, kind)
+        self.metrics = [Metric(METRIC, "span of the wings", "cubits", direction, kind)]
 
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
-        return MeasurementResult({METRIC: module}, definitions=[self.metric])
+        return MeasurementResult({METRIC: module})
 
 
 def make_report(folder: Path, measure: UserMeasurement, **changes: Any) -> Report:
@@ -49,15 +48,12 @@ def with_user_resource(run: Run) -> RunEstimate:
 
 def _with_measurement(run: Run, measure: UserMeasurement) -> Run:
     measurement = measure({"mha": 7.0, "gqa": 5.0}[run.arm], None, "cpu")
-    metrics = {**run.result.metrics, **measurement.metrics}
+    definitions = run.result.metric_definitions | index_by_name(*measure.metrics)
     return replace_result(
-        run,
-        metrics=metrics,
-        metric_definitions=run.result.metric_definitions | measurement.definitions_by_name(),
+        run, metrics={**run.result.metrics, **measurement.metrics}, metric_definitions=definitions
     )
 
 
-@pytest.mark.usefixtures("blank_charts")
 def test_definition_of_a_user_measurement_reaches_the_page(tmp_path: Path) -> None:
     report = make_report(tmp_path, UserMeasurement("count"), metrics=[METRIC])
     (claim,) = report.verdict.claims
@@ -70,7 +66,7 @@ def test_definition_of_a_user_measurement_reaches_the_page(tmp_path: Path) -> No
     )
     row = next(row for row in report.effects if row.metric == METRIC)
     assert (row.label, row.unit) == ("span of the wings", "cubits")
-    for page in (render_html(report), render_markdown(report, {})):
+    for page in render_texts(report):
         assert "span of the wings" in page
         assert "cubits" in page
 

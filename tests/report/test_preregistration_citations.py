@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from rendering import render_texts
 from synthetic import World, build_context, build_provenance, write_runs
 
-from attnlab.report.charts.chart_renderer import RenderedCharts
-from attnlab.report.pages.html import render_html
-from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.verdicts.results import SweepContext
@@ -60,13 +58,12 @@ def test_pages_cite_the_entry_and_the_pairs_finished_before_it(
 ) -> None:
     report = build_from_context(preregister_context(tmp_path, finished))
     entry = report.preregistration
-    for page in (render_html(report, RenderedCharts()), render_markdown(report)):
-        plain = page.replace("\\", "").replace("&#39;", "'")
+    for page in render_texts(report):
         assert (
             f"Preregistered on {entry.time} (entry {entry.hash[:16]} of declarations.jsonl, "
             "gqa_vs_mha, size debug). Of at most 3 pairs of runs (the two arms of a comparison at one seed), "
             f"{sentence} finished by then."
-        ) in plain
+        ) in page
     assert not report.verdict.exploratory
 
 
@@ -83,9 +80,9 @@ def test_change_after_results_makes_all_claims_exploratory(
     assert last_deviation.endswith("margin: first 0.03, now 0.04")
     assert report.verdict.exploratory
     assert all(claim.exploratory for claim in report.verdict.claims)
-    for page in (render_html(report, RenderedCharts()), render_markdown(report)):
+    for page in render_texts(report):
         assert "EXPLORATORY" in page
-        assert last_deviation in page.replace("\\", "")
+        assert last_deviation in page
         assert "Preregistered on" not in page
         assert f"These changed terms were logged on {report.preregistration.time} (" in page
 
@@ -94,5 +91,4 @@ def test_report_without_an_entry_cites_none(build_from_context: Any) -> None:
     report = build_from_context(build_context(WORLD))
     assert report.preregistration is None
     assert Report.model_validate(report.to_dict()) == report
-    assert "declarations.jsonl" not in render_html(report, RenderedCharts())
-    assert "declarations.jsonl" not in render_markdown(report)
+    assert not any("declarations.jsonl" in page for page in render_texts(report))

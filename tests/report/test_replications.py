@@ -244,10 +244,11 @@ def test_title_of_a_ladder_is_its_claim_with_sizes_and_corpus():
     )
     page, markdown, terminal = render_everywhere(ladder)
     assert f"<title>heads@steps: {claim} · attnlab</title>" in page
-    assert f"<h1>heads@steps: {claim}</h1>\n" in page
+    assert "<h1>heads@steps</h1>\n" in page
     assert "Do four help? Does the answer hold across sizes, on code?" in page
-    assert markdown.splitlines()[0] == f"# heads@steps: {claim}"
-    assert "\nfour costs nothing: supported at all 4 sizes.\n" in markdown
+    answer = claim.replace("four vs two", "four costs nothing")
+    assert "# heads@steps\n\nDo four help? Does the answer hold across sizes, on code?\n" in markdown
+    assert f"\n## Across sizes\n\n{answer}.\n" in markdown
     assert terminal.splitlines()[0] == f"heads@steps: {claim}"
     unsure = ladder.comparisons[0].model_copy(update={"verdict": "CANNOT TELL"})
     assert ladder.model_copy(update={"comparisons": [unsure]}).headline.endswith(

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import jsonschema
 import pytest
+from rendering import render_markdown
 from synthetic import (
     World,
     build_context,
@@ -23,7 +24,6 @@ from worlds import SyntheticReports
 from attnlab import stats
 from attnlab.cli.verbs.schema import build_schema
 from attnlab.measure.accuracy import ACCURACY
-from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.report_files import format_json
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import MEANINGS, LayerKinds, Report

@@ -216,7 +216,7 @@ def test_rendering_is_reproducible_in_any_process(
     env = {**os.environ, "PYTHONHASHSEED": seed, "LC_ALL": locale, "TZ": zone}
     env["PYTHONPATH"] = str(Path(__file__).parents[2])
     subprocess.run([python, "-c", code, str(tmp_path / "report.json")], env=env, check=True)
-    figures = [f"figures/{name}.png" for name in ("verdict", "budget", "effects")]
+    figures = [f"figures/{name}.png" for name in ("verdict", "effects")]
     for file in ("report.html", "report.md", "runs.csv", "summary.png", *figures):
         assert (tmp_path / file).read_bytes() == (source / file).read_bytes(), file
 

@@ -6,8 +6,10 @@ from contextlib import suppress
 import pytest
 from wandb_files import read_records, read_summary, start_faulty_server
 
+from attnlab.report.section import list_tables
+from attnlab.report.sections import build_sections
 from attnlab.report.tables.wording import describe_claim
-from attnlab.sweep import wandb_report, wandb_tables, wandb_view
+from attnlab.sweep import wandb_report, wandb_view
 
 LOGGER = {
     "mode": "offline", "project": "attnlab",
@@ -52,31 +54,28 @@ def test_report_run_has_verdicts_effects_table_and_report(run_wandb_report, synt
     assert summary["verdict"] == golden.verdict.headline
     assert summary["claim/1/verdict"] == golden.verdict.claims[0].verdict
     assert summary[f"{prefix}/verdict"] == effect.verdict
-    assert [summary[f"{prefix}/{key}"] for key in ("difference", "low", "high")] == pytest.approx(
+    assert [summary[f"{prefix}/{key}"] for key in ("mean", "low", "high")] == pytest.approx(
         [effect.mean, effect.low, effect.high]
     )
-    (table,) = tmp_path.glob("runs/wandb/wandb/offline-run-*/files/media/table/*.json")
-    table_content = json.loads(table.read_text())
-    columns, rows = wandb_tables.build_comparison_rows(golden)
-    assert (table_content["columns"], len(table_content["data"])) == (columns, len(rows))
+    logged_tables = {
+        path.name.rpartition("_0_")[0]: json.loads(path.read_text())
+        for path in tmp_path.glob("runs/wandb/wandb/offline-run-*/files/media/table/*.json")
+    }
+    tables = list_tables(build_sections(golden))
+    assert {name for name, table in tables.items() if table.rows and not table.is_long} == {*logged_tables}
+    for name, content in logged_tables.items():
+        columns, rows = content["columns"], [*tables[name].iterate_records()]
+        assert (columns, len(content["data"])) == ([*rows[0]], len(rows))
+    index = logged_tables["claims"]["columns"].index("verdict")
+    assert [row[index] for row in logged_tables["claims"]["data"]] == [
+        claim.verdict for claim in golden.verdict.claims
+    ]
     logged = [record.artifact for record in records if record.WhichOneof("record_type") == "artifact"]
     logged += [
         record.request.log_artifact.artifact for record in records if record.request.HasField("log_artifact")
     ]
     (artifact,) = [record for record in logged if record.type == "report"]  # a table is an artifact too
     assert {"report.html", "report.md", "report.json"} <= {entry.path for entry in artifact.manifest.contents}
-
-
-def test_table_has_a_row_per_arm_and_metric(synthetic_reports):
-    golden = synthetic_reports["good"][0]
-    columns, rows = wandb_tables.build_comparison_rows(golden)
-    first = [dict(zip(columns, row, strict=True)) for row in rows]
-    metrics = {effect.metric for effect in golden.effects}
-    assert {(row["arm"], row["metric"]) for row in first} == {
-        (arm, metric) for arm in golden.experiment.arms for metric in metrics
-    }
-    baseline = [row for row in first if row["arm"] == golden.experiment.baseline]
-    assert all(row["difference"] is row["effect"] is None and row["mean"] is not None for row in baseline)
 
 
 def test_report_run_is_on_disk_without_a_server(run_wandb_report, monkeypatch, tmp_path, capfd):

@@ -174,6 +174,7 @@ def test_provenance_has_command_code_packages_data_and_runs(report: Report) -> N
 
 def test_head_tables_compare_runs_only_if_there_are_several(report: Report, tmp_path: Path) -> None:
     section = heads.build(report, PageContext())
+    assert [score.chance for score in report.heads.scores] == [0.059, 0.049, 0.074, 1.0]
     sink = next(score for score in report.heads.scores if score.name == "sink")
     records = [record for record in read_table(section, "head_means") if record["score"] == "sink"]
     for record, count in zip(records, sink.counts, strict=True):
@@ -240,21 +241,14 @@ def test_maps_have_a_thumbnail_per_head_and_random_ones_beside_a_selection(
     assert maps.build(nothing, PageContext()) is None
 
 
-def test_running_text_has_losses_by_category_and_samples(report: Report) -> None:
+def test_running_text_has_a_sample_or_the_reason_for_none(report: Report) -> None:
     section = running_text.build(report, PageContext())
     assert section is not None
-    losses = {(row["kind"], row["arm"]): row for row in read_table(section, "token_losses")}
-    for category in report.text.token_categories:
-        for row in category.arms:
-            record = losses[category.label, row.arm]
-            assert (record["targets"], record["seeds"]) == (category.targets, row.seeds)
-            assert (record["loss_mean"], record["loss_high"]) == (row.loss.mean, row.loss.high)
-            difference = row.difference and (row.difference.mean, row.difference.low)
-            assert (record["difference_mean"], record["difference_low"]) == (difference or (None, None))
     samples = read_table(section, "samples")
-    assert [*samples[0]] == ["arm", "seed", "run", "prompt", "sample", "rest", "reason"]
-    assert samples[0]["sample"] == "on a <mat>\n"
-    assert (samples[0]["prompt"], samples[0]["rest"], samples[0]["reason"]) == ("the cat ", "sat", None)
+    assert samples[0] == {
+        "arm": "mha", "seed": 0, "run": report.text.samples[0].run, "prompt": "the cat ",
+        "sample": "on a <mat>\n", "rest": "sat", "reason": None,
+    }  # fmt: skip
     assert "<code>on a &lt;mat&gt;\n</code>" in write_html(section), "with its line ends"
     missing = report.text.samples[0].model_copy(update={"sample": None, "reason": "it has no text"})
     text = report.text.model_copy(update={"samples": [missing], "token_categories": []})

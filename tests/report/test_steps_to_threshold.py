@@ -10,6 +10,8 @@ from synthetic import World, build_context, build_provenance, replace_result, wr
 
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import Report
+from attnlab.report.section import Heading, list_tables
+from attnlab.report.sections import PageContext, length
 from attnlab.report.tables.wording import describe_claim, format_effect
 from attnlab.store.run_schema import CensoredSteps
 
@@ -40,14 +42,25 @@ def make_report(
 
 
 def test_reached_fraction_median_and_saved_steps(tmp_path: Path) -> None:
-    (table,) = make_report(tmp_path).steps_to_threshold
+    report = make_report(tmp_path)
+    (table,) = report.steps_to_threshold
     rows = {row.arm: row for row in table.rows}
     assert (rows["mha"].reached.count, rows["mha"].median) == (5, 120)
     assert (rows["gqa"].reached.count, rows["gqa"].median) == (4, 250)
     assert rows["mqa"].median is None
     assert rows["gqa"].comparison.steps_saved.mean == pytest.approx((100 + 90 + 120 + 0 + 290 + 120) / 6)
     assert rows["mha"].comparison is None
-    assert table.label == "steps to 90% accuracy"
+    section = length.build(report, PageContext())
+    assert [block.text for block in section.blocks if isinstance(block, Heading)] == ["Steps to 90% accuracy"]
+    [shown] = list_tables([section]).values()
+    records = {record["arm"]: record for record in shown.iterate_records()}
+    assert {arm: record["median"] for arm, record in records.items()} == {"mha": 120, "gqa": 250, "mqa": None}
+    assert (records["gqa"]["reached"], records["gqa"]["n"], records["gqa"]["planned"]) == (4, 6, 6)
+    saved = rows["gqa"].comparison.steps_saved
+    assert [records["gqa"][f"difference{end}"] for end in ("", "_low", "_high")] == [
+        saved.mean, saved.low, saved.high,
+    ]  # fmt: skip
+    assert records["mha"]["p_sign_flip"] is None
 
 
 def test_diverged_run_did_not_reach_and_crashed_run_is_left_out(tmp_path: Path) -> None:

@@ -7,19 +7,16 @@ from dataclasses import replace
 
 import ledger
 import pytest
+from rendering import read_table, render_markdown, render_texts
 from synthetic import World, build_context, build_provenance, write_runs
 
 from attnlab import stats
-from attnlab.report.pages.html import render_html
-from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import CalibrationResult, CalibrationRow, Report, Slope, TrainingEquivalent
 from attnlab.report.tables import claim_sources
 from attnlab.report.tables.wording import describe_claim, format_training
-from attnlab.sweep import wandb_tables
 from attnlab.sweep.plan.compute_calibration.compute_calibration import format_slope
 
-pytestmark = pytest.mark.usefixtures("blank_charts")
 WORLD = World(seeds=list(range(8)))
 SLOPES = [0.24, 0.25, 0.26]
 CLAIMS = [
@@ -87,9 +84,7 @@ def test_margin_in_training_compute_has_a_value_in_nats(report):
     assert report.effects[0].margin == margin
     gqa = report.verdict.claims[0]
     assert gqa.verdict == "SUPPORTED"
-    assert ", margin +0.0185 (5% of training compute, at most 0.03 nats): not worse (S" in describe_claim(
-        gqa
-    )
+    assert ", margin +0.0185 (5% of training compute, at most 0.03 nats): not worse (S" in describe_claim(gqa)
 
 
 def test_only_differences_in_loss_are_converted_to_training_compute(report):
@@ -110,33 +105,28 @@ def test_only_differences_in_loss_are_converted_to_training_compute(report):
     assert "training" not in describe_claim(cache)
 
 
-def test_training_compute_appears_on_every_page_and_in_wandb(report, tmp_path):
+def test_training_compute_appears_in_tables_and_in_the_ledger(report, tmp_path):
     texts = [format_training(row.training_equivalent) for row in report.effects]
-    page, markdown = render_html(report), render_markdown(report, {})
+    markdown = render_markdown(report)
     for text in (
         *texts,
         report.experiment.margin_text,
         report.compute_calibration.summary,
         "1,234,567 tokens",
+        "mha at 201 (half, rounded up) and at 802 steps instead of 401, seeds 200",
     ):
-        assert text in page
-        assert text in markdown.replace("\\", "")
-    summary = wandb_tables.build_summary(report)
-    assert summary["effect/gqa/val/loss/training"] == texts[0]
-    assert summary["claim/1/training"] == texts[0]
-    assert summary["margin"] == report.experiment.margin_text
-    columns, rows = wandb_tables.build_comparison_rows(report)
-    assert [row[columns.index("training")] for row in rows] == [None, *texts]
+        assert text in markdown
+    records = read_table(report, "effects")
+    for row, record in zip(report.effects, records, strict=True):
+        training = row.training_equivalent
+        ends = [record[f"training{end}"] for end in ("", "_low", "_high")]
+        assert ends == [training.compute_change, training.low, training.high]
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "report.json").write_text(json.dumps(report.to_dict()))
     for page_path in ledger.write_ledger(tmp_path):
-        text = page_path.read_text().replace("\\", "").replace("\N{NO-BREAK SPACE}", " ")
-        assert texts[0] in text
-        assert "5% of training compute, at most 0.03 nats" in text
-
-
-def test_half_of_odd_steps_is_rounded_up_and_stated(report):
-    assert "mha at 201 (half, rounded up) and at 802 steps instead of 401, seeds 200" in render_html(report)
+        page = page_path.read_text().replace("\\", "").replace("\N{NO-BREAK SPACE}", " ")
+        assert texts[0] in page
+        assert "5% of training compute, at most 0.03 nats" in page
 
 
 def test_claim_is_matched_by_a_threshold_in_training_compute(report):
@@ -166,16 +156,15 @@ def test_threshold_in_training_compute_without_a_slope_is_no_result(runs):
     assert plain.training_equivalent is None
     assert cache.verdict == "SUPPORTED"
     assert report.experiment.margin is None
-    assert f"unknown in nats: {reason}" in render_html(report)
-    assert f"unknown in nats: {reason}" in render_markdown(report, {}).replace("\\", "")
+    assert f"unknown in nats: {reason}" in render_markdown(report)
 
 
 def test_report_without_a_calibration_mentions_no_training_compute(runs):
     report = make_report(runs, None, claims=CLAIMS[2:], margin=0.03, compute_calibration=None)
     assert report.compute_calibration is None
-    for page in (render_html(report), render_markdown(report, {})):
-        assert "training compute" not in page
-        assert "per doubling" not in page
+    page = "".join(render_texts(report))
+    assert "training compute" not in page
+    assert "per doubling" not in page
 
 
 @pytest.mark.parametrize(

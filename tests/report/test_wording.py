@@ -6,6 +6,7 @@ from pathlib import Path
 
 import ledger
 import pytest
+from rendering import read_table
 from synthetic import World, build_context, build_provenance, build_timing, write_runs
 
 from attnlab.report.pages import terminal
@@ -13,7 +14,7 @@ from attnlab.report.pages.report_files import write_report
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.tables.wording import format_effect
-from attnlab.sweep import wandb_tables
+from attnlab.sweep import wandb_report
 
 EFFECT = re.compile(r"[−+]\d[\d,.]* nats, \d[\d.]*% CI \[[^\]]+\]")
 CLAIMS = [
@@ -35,12 +36,13 @@ def report_and_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, 
     runs = write_runs(folder / "runs", world)
     report = build_report(build_context(world, claims=CLAIMS), runs, build_timing(world), build_provenance())
     page = write_report(folder / "reports" / "gqa_vs_mha", report, runs)
+    records = {name: read_table(report, name) for name in ("claims", "effects")}
     readme, _ = ledger.write_ledger(folder / "reports")
     return report, {
         "page": unescape(re.sub(r"<[^>]+>", "", page.read_text("utf-8"))).replace("\N{NO-BREAK SPACE}", " "),
         "markdown": page.with_name("report.md").read_text("utf-8").replace("\\", ""),
         "terminal": "\n".join(terminal.format_terminal_lines(report)),
-        "W&B": "\n".join(map(str, wandb_tables.build_summary(report).values())),
+        "W&B": "\n".join(map(str, wandb_report.build_summary(report, records).values())),
         "index": page.parent.with_name("index.html").read_text("utf-8"),
         "ledger": readme.read_text("utf-8").replace("\\", ""),
     }

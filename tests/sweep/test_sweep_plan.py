@@ -116,7 +116,7 @@ def test_only_experiment_changes_rename_report(plan_toy):
         "seed=0,1",
         "paths.runs=there",
         "sweep.slots=1",
-        "logger.mode=x",
+        "logger.mode=online",
         "trainer.max_steps=3",
     ]
     assert plan_toy("+experiment=heads", *neutral)[0].title == "heads"

@@ -12,7 +12,7 @@ from attnlab.sweep.plan.validate_claims import validate_against_estimates
 
 METRICS = index_by_name(
     Metric("val/loss", unit="nats"), Metric("val/accuracy", kind="share"),
-    Metric("time", kind="time"), Metric("steps_to_90", kind="censored"),
+    Metric("time", kind="time"), Metric("steps_to_90", kind="censored"), Metric("peak", unit="B"),
 )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def test_ratio_of_possibly_zero_metric_fails(metric):
     assert at == ("claims", 0, "compare")
 
 
-@pytest.mark.parametrize("metric", ["time", "steps_to_90", "kv_bytes", "kv_bytes_per_token"])
+@pytest.mark.parametrize("metric", ["time", "steps_to_90", "kv_bytes", "kv_bytes_per_token", "peak"])
 def test_ratio_of_positive_metric_passes(metric):
     assert find_claim_error({**RATIO, "metric": metric}) is None
 

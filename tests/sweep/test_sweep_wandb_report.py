@@ -4,8 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from attnlab.report.answer import answer_question
 from attnlab.report.schema import load_report
-from attnlab.sweep import wandb_report, wandb_tables
+from attnlab.report.section import list_tables
+from attnlab.report.sections import build_sections
+from attnlab.sweep import wandb_report
 
 REFERENCE = Path(__file__).parents[2] / "reports" / "reference" / "gqa_vs_mha" / "report.json"
 
@@ -26,30 +29,23 @@ def test_logging_timeout_is_one_line(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == line
 
 
-def test_wandb_tables_have_only_text_and_numbers():
+def test_summary_has_the_answer_and_the_numbers_of_claims_and_effects_as_text_and_numbers():
     report = load_report(REFERENCE)
-    (*_, columns), rows = wandb_tables.build_comparison_rows(report)
-    interim_columns, interim_rows = wandb_tables.build_interim_rows(report)
-    cells = [
-        *wandb_tables.build_summary(report).values(),
-        *(cell for row in (*rows, *interim_rows) for cell in row),
-    ]
-    assert {type(cell) for cell in cells} == {str, int, float, bool, type(None)}, (
+    tables = list_tables(build_sections(report))
+    summary = wandb_report.build_summary(
+        report, {name: [*tables[name].iterate_records()] for name in ("claims", "effects")}
+    )
+    assert {type(value) for value in summary.values()} == {str, int, float, bool}, (
         "W&B stores an enum as an object"
     )
-    assert (columns, interim_columns[-1]) == ("training", "verdict")
-    assert {row[-1] for row in interim_rows} == {"INCONCLUSIVE", "SUPPORTED"}
-
-
-def test_summary_has_the_95_percent_interval_of_a_claim():
-    report = load_report(REFERENCE)
-    summary = wandb_tables.build_summary(report)
     claim = report.verdict.claims[2]
     assert claim.decision.level > claim.interval.level == 0.95
-    assert summary["claim/3/effect"] == "+0.022 nats, 95% CI [+0.005, +0.040]"
-    assert (summary["claim/3/low"], summary["claim/3/high"]) == (claim.interval.low, claim.interval.high)
-    assert summary["claim/3/effect"] in summary["claim/3/sentence"]
-    assert summary["effect/gqa/val/loss/effect"] == summary["claim/1/effect"]
+    assert "+0.022 nats, 95% CI [+0.005, +0.040]" in summary["claim/3/outcome"]
+    assert [summary[f"claim/3/{key}"] for key in ("low", "high", "level")] == [
+        claim.decision.low, claim.decision.high, claim.decision.level,
+    ]  # fmt: skip
+    assert summary["effect/gqa/val/loss/mean"] == summary["claim/1/estimate"]
+    assert summary["answer"] == answer_question(report)
 
 
 def test_disabled_wandb_writes_nothing(attnlab):

@@ -1,7 +1,6 @@
 """The grid in the report of a sweep without an experiment: cells and main effects."""
 
 import itertools
-import re
 import signal
 from statistics import fmean
 
@@ -15,11 +14,11 @@ from attnlab.cli.main import main
 from attnlab.cli.verbs import clean
 from attnlab.errors import InvalidConfig
 from attnlab.report.frames import load
-from attnlab.report.pages.html import render_html
-from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.terminal import format_terminal_lines
 from attnlab.report.schema import Report, load_report
-from attnlab.report.tables import grid_layout
+from attnlab.report.section import Text, list_tables
+from attnlab.report.sections import PageContext
+from attnlab.report.sections import grid as grid_section
 from attnlab.report.verdicts.budget_check import MIN_TRAINED_STEPS
 from attnlab.store import run_directories
 from attnlab.store.guards import run_references
@@ -56,6 +55,11 @@ def report_grid(plan_toy, tmp_path):
         return draft if as_draft else draft.document
 
     return call
+
+
+def list_cells(report):
+    """The rows of the table of cells, for programs."""
+    return [*list_tables([grid_section.build(report, PageContext())])["grid"].iterate_records()]
 
 
 def states(grid):
@@ -113,7 +117,7 @@ def test_cells_and_effects_are_those_of_the_runs(report_grid):
     assert (by_width.combinations, by_width.blocks) == (3, 6)
 
 
-def test_rejected_combination_leaves_its_cell_empty(plan_toy, report_grid, blank_charts):
+def test_rejected_combination_leaves_its_cell_empty(plan_toy, report_grid):
     line = ("heads=one,two", "model.width=12,13", "seed=0,1")
     [plan] = plan_toy(*line)
     assert [run.arm for run in plan.runs if run.seed == 0] == ["one width=12", "one width=13", "two width=12"]
@@ -124,7 +128,7 @@ def test_rejected_combination_leaves_its_cell_empty(plan_toy, report_grid, blank
     assert (cell.state, cell.n, cell.mean) == ("NO RESULT", 0, None)
     assert cell.reason == "rejected: model.width=13 is no multiple of n_heads=2"
     assert report.grid.axes[0].blocks == 2, "the width that both heads have, with two seeds"
-    assert "model.width=13 is no multiple of n_heads=2" in render_html(report)
+    assert [row["note"] for row in list_cells(report) if row["arm"] == cell.arm] == [cell.reason]
 
 
 @pytest.mark.parametrize(
@@ -155,11 +159,11 @@ def test_repeated_plan_of_a_rejected_combination_keeps_its_reason(plan_toy, monk
 def test_missing_and_failed_runs_show_their_reason(report_grid):
     line = ("heads=one,two,four", "optim.lr=0.1,0.2", "seed=0,1,2")
     statuses = {("four lr=0.2", 2): None} | {("two lr=0.2", seed): "crashed" for seed in (0, 1, 2)}
-    grid = report_grid(*line, statuses=statuses).grid
-    rows = {tuple(row[:2]): row[4:] for row in grid_layout.build_cell_rows(grid)}
-    assert rows["four", "0.2"] == ["2 of 3", "not finished: seed 2"]
-    assert rows["two", "0.2"] == ["0 of 3", "crashed: seeds 0 to 2"]
-    assert grid.best_note == "compared over seeds 0, 1, which all of these cells finished"
+    report = report_grid(*line, statuses=statuses)
+    rows = {row["arm"]: (row["n"], row["planned"], row["note"]) for row in list_cells(report)}
+    assert rows["four lr=0.2"] == (2, 3, "not finished: seed 2")
+    assert rows["two lr=0.2"] == (0, 3, "crashed: seeds 0 to 2")
+    assert report.grid.best_note == "compared over seeds 0, 1, which all of these cells finished"
 
 
 def test_cell_with_a_diverged_run_is_not_best(report_grid):
@@ -168,10 +172,10 @@ def test_cell_with_a_diverged_run_is_not_best(report_grid):
     report = report_grid(*line, values=values, statuses={("one lr=0.1", 1): "diverged"})
     assert report.grid.find_cell("one lr=0.1").state == "TRAINED"
     assert report.grid.best != "one lr=0.1"
-    assert "not counted, because a run diverged: one lr=0.1" in grid_layout.format_best_cell(report.grid)
+    assert "not counted, because a run diverged: one lr=0.1" in grid_section.format_best_cell(report.grid)
 
 
-def test_untrained_cells_are_marked_by_the_rule_of_experiments_and_never_best(report_grid, blank_charts):
+def test_untrained_cells_are_marked_by_the_rule_of_experiments_and_never_best(report_grid):
     line = ("heads=one,two", "optim.lr=0.1,0.2", "seed=0,1")
     values = {("one lr=0.1", seed): 1.0 for seed in (0, 1)}  # lowest, after too few steps
     values |= {("two lr=0.2", seed): 4.6 for seed in (0, 1)}  # of ln 100 = 4.605
@@ -182,24 +186,25 @@ def test_untrained_cells_are_marked_by_the_rule_of_experiments_and_never_best(re
     assert report.grid.find_cell("two lr=0.2").reason == "no better than guessing at the end of training"
     assert report.grid.best in ("one lr=0.2", "two lr=0.1")
     assert not report.grid.axes[0].effects
-    [_, answer, *lines] = format_terminal_lines(report)
-    assert "Best mean of 2 arms" in answer
-    assert "UNTRAINED: one lr=0.1, two lr=0.2" in answer
-    note = "UNTRAINED: trained for 49 steps, below the minimum of 50"
-    assert any(text.split()[:3] == ["one", "0.1", "1.000"] and text.endswith(note) for text in lines)
-    assert f'<td class="prose">{note}</td>' in render_html(report)
-    assert f"| one | 0.1 | 1.000 | 0.000 | 2 of 2 | {note} |" in render_markdown(report)
+    [cell, *_] = list_cells(report)
+    assert (cell["heads"], cell["lr"], cell["mean"], cell["sd"], cell["n"]) == ("one", "0.1", 1.0, 0.0, 2)
+    assert cell["note"] == "UNTRAINED: trained for 49 steps, below the minimum of 50"
+    assert "UNTRAINED" in "\n".join(format_terminal_lines(report))
 
 
-def test_no_cell_is_best_if_all_are_untrained(report_grid, blank_charts):
+def test_no_cell_is_best_if_all_are_untrained(report_grid):
     line = ("heads=one,two", "optim.lr=0.1,0.2", "seed=0,1")
     estimates = {f"{head} lr={lr}": {"steps": 3} for head in ("one", "two") for lr in (0.1, 0.2)}
     report = report_grid(*line, estimates=estimates)
     assert {*states(report.grid).values()} == {"UNTRAINED"}
     assert report.grid.best is None
-    for page in (render_html(report), render_markdown(report), "\n".join(format_terminal_lines(report))):
-        assert "(4 of 4 cells UNTRAINED)" in re.sub("<[^>]*>", "", page)
-        assert "Best mean of" not in page
+    section = grid_section.build(report, PageContext())
+    assert section.blocks[0].plain.endswith("(4 of 4 cells UNTRAINED).")
+    assert section.heading == "Grid: heads × lr"
+    assert "main_effects" not in list_tables([section])
+    assert {block.plain for block in section.blocks[2:] if isinstance(block, Text)} == {
+        f"No main effect of {axis.name}: {axis.reason}." for axis in report.grid.axes
+    }
 
 
 def test_cells_on_other_validation_data_are_not_comparable(report_grid):
@@ -221,16 +226,23 @@ def test_table_has_a_row_per_cell_of_any_number_of_axes(report_grid):
         (f"{head} width={width} lr={lr}", seed): 2 + (head == "two") * 0.01 + width * 0.1 + lr + seed * 0.001
         for head in ("one", "two") for width in (8, 9) for lr in (0.1, 0.2, 0.3) for seed in (0, 1)
     }  # fmt: skip
-    grid = report_grid(*line, values=values).grid
-    assert grid_layout.list_cell_headings(grid)[:4] == ["heads", "width", "lr", "mean val/loss (nats)"]
+    report = report_grid(*line, values=values)
+    rows = list_cells(report)
     means = {
         options: fmean(values["{} width={} lr={}".format(*options), seed] for seed in (0, 1))
         for options in itertools.product(("one", "two"), (8, 9), (0.1, 0.2, 0.3))
     }
-    assert [row[:4] for row in grid_layout.build_cell_rows(grid)] == [
-        [*map(str, options), f"{mean:.{grid.digits}f}"] for options, mean in means.items()
+    assert [(row["heads"], row["width"], row["lr"], row["mean"]) for row in rows] == [
+        (*map(str, options), pytest.approx(mean)) for options, mean in means.items()
     ]
-    assert [row[-1] for row in grid_layout.build_cell_rows(grid)] == ["best"] + [""] * 11
+    assert [row["note"] or "" for row in rows] == ["best"] + [""] * 11
+    effects = list_tables([grid_section.build(report, PageContext())])["main_effects"]
+    [first, second, *_] = effects.iterate_records()
+    assert first["difference"] is None
+    [axis, *_] = report.grid.axes
+    assert [second[key] for key in ("difference", "lowest", "highest")] == [
+        axis.effects[1].difference, axis.effects[1].low, axis.effects[1].high,
+    ]  # fmt: skip
 
 
 def test_report_with_shares_of_variance_loads_without_them(report_grid):

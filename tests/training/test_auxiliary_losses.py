@@ -100,7 +100,7 @@ def test_run_records_auxiliary_losses_apart_and_trains_them(compose, make_run_di
     assert len(curves["train/indexer_kl"]) == len(curves["train/loss"]) == 30
     assert curves["train/indexer_kl"][-1] < 0.95 * curves["train/indexer_kl"][0]
     assert record.metrics["val/indexer_kl"] == curves["val/indexer_kl"][-1] < curves["val/indexer_kl"][0]
-    assert record.metric_definitions["val/indexer_kl"].unit == "nats"
+    assert record.get_metric("val/indexer_kl").unit == "nats"
     assert "val/indexer_kl" in check(config)["metric_names"]
     assert record.metrics["val/loss"] == curves["val/loss"][-1]
 

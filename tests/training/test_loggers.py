@@ -1,6 +1,9 @@
-"""Loggers besides W&B, read back from their files: the same numbers, names and config in each."""
+"""Loggers, read back from their files: the same numbers, names and config in each."""
 
 import csv
+import itertools
+import json
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
@@ -9,15 +12,18 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from processes import wait_until
 from pytorch_lightning.loggers.logger import Logger
 from stored_runs import make_spec
+from wandb_files import read_history, read_run, read_summary
 
-from attnlab.store import run_directories
+from attnlab.errors import InvalidConfig
+from attnlab.store import config_groups, run_directories
 from attnlab.store.guards import ownership, trust
 from attnlab.store.run_schema import RunEstimate, Use
 from attnlab.training import run as train
-from attnlab.training.loggers import async_logger, logger_group
-from attnlab.training.loggers.run_labels import make_run_labels, to_folder_names
+from attnlab.training.loggers import async_logger, logger_group, wandb_logger
+from attnlab.training.loggers.logger_group import make_run_labels, to_folder_names
 
 torch.set_num_threads(1)
 # MLflow and TensorBoard warn, which would change the output.
@@ -65,6 +71,24 @@ def read_mlflow(folder):
     return scalars, run.data.params, images
 
 
+def read_wandb(folder):
+    scalars, images = {}, set()
+    files = sorted(folder.glob("wandb/offline-run-*/*.wandb"))
+    for row in itertools.chain(*map(read_history, files)):  # a resumed run has one file per start
+        step = int(row["trainer/global_step"])
+        for name, value in row.items():
+            if name.startswith("attention/"):
+                images.add((name.split(".")[0], step))
+            else:
+                scalars.setdefault(name, []).append((step, json.loads(value)))
+    assert {read_run(file).run_id for file in files} == {folder.name}
+    summary = read_summary(files[-1])
+    scalars["memory/peak"] = [
+        (step, float(summary["memory/peak"])) for step in [scalars["train/loss"][-1][0]]
+    ]
+    return scalars, None, images
+
+
 def param_if_installed(name, package):
     return pytest.param(name, marks=pytest.mark.skipif(not find_spec(package), reason=f"no {package} here"))
 
@@ -76,7 +100,7 @@ def long_logger_timeout(monkeypatch):
     monkeypatch.setattr(async_logger, "DISK_SECONDS", 300.0)
 
 
-READERS = {"csv": read_csv, "tensorboard": read_tensorboard, "mlflow": read_mlflow}
+READERS = {"csv": read_csv, "tensorboard": read_tensorboard, "mlflow": read_mlflow, "wandb": read_wandb}
 LOGGERS = ["csv", param_if_installed("tensorboard", "tensorboard"), param_if_installed("mlflow", "mlflow")]
 
 
@@ -122,7 +146,7 @@ def test_a_run_logs_its_metrics_and_config(make_run_config, name, tmp_path, capf
     assert not (folder / "wandb").exists()
 
 
-@pytest.mark.parametrize("name", LOGGERS)
+@pytest.mark.parametrize("name", [*LOGGERS, "wandb"])
 def test_a_resumed_run_logs_no_point_twice(make_run_config, name, tmp_path):
     run_config = make_run_config(f"logger={name}")
     folder = tmp_path / "runs" / run_config.id
@@ -138,23 +162,14 @@ def test_a_resumed_run_logs_no_point_twice(make_run_config, name, tmp_path):
             logger.log_metrics({"val/loss": 20.0 - step}, step=step) if step % 3 == 0 else None
             logger.log_image("attention/layer0", [picture], step=step, caption=[""])
         logger.close({} if code else {"memory/peak": 7.0}, code)
+        second = int(time.time())
+        if name == "wandb":  # it names its folders by the second
+            wait_until(lambda now=second: int(time.time()) > now)
     scalars, _, images = READERS[name](folder)
     assert scalars["train/loss"] == [(step, 10.0 - step) for step in range(1, 7)]
     assert scalars["val/loss"] == [(step, 20.0 - step) for step in (3, 6)]
     assert scalars["memory/peak"] == [(6, 7.0)]
     assert images is None or images == {("attention/layer0", step) for step in range(1, 7)}
-
-
-def test_each_of_several_loggers_gets_all_metrics(make_run_config, tmp_path):
-    run_config = make_run_config("logger=[csv,wandb]", "logger.mode=offline")
-    assert {"csv", "mode", "project"} <= run_config.config["logger"].keys()
-    opened = logger_group.open_loggers(run_config.config["logger"], run_config, tmp_path)
-    assert len(opened) == 2
-    for logger in opened:
-        logger.log_metrics({"train/loss": 1.0}, step=1)
-        logger.close({}, 0)
-    assert read_csv(tmp_path)[0]["train/loss"] == [(1, 1.0)]
-    assert list(tmp_path.glob("wandb/offline-run-*-*/*.wandb"))
 
 
 class UserLogger(Logger):
@@ -175,41 +190,64 @@ class UserLogger(Logger):
         self.rows.append((self.flavor, step, dict(metrics)))
 
 
-def test_a_user_defined_logger_gets_the_rows(make_run_config, tmp_path):
+def test_each_of_several_loggers_gets_all_metrics(make_run_config, tmp_path):
     run_config = make_run_config(
-        "+logger.mine._target_=test_loggers.UserLogger", "+logger.mine.flavor=sour", "trainer.max_steps=2"
-    )
+        "logger=[csv,wandb]", "logger.mode=offline", "+logger.mine._target_=test_loggers.UserLogger",
+        "+logger.mine.flavor=sour", "trainer.max_steps=2",
+    )  # fmt: skip
     train.check(run_config.config)
+    folder = tmp_path / "runs" / run_config.id
     run_directories.write_run_config(tmp_path / "runs", run_config)
-    train.run(tmp_path / "runs" / run_config.id)
+    train.run(folder)
     assert ("sour", 2) in [(flavor, step) for flavor, step, row in UserLogger.rows if "train/loss" in row]
+    assert [step for step, _ in read_csv(folder)[0]["train/loss"]] == [2]
+    assert list(folder.glob("wandb/offline-run-*-*/*.wandb"))
 
 
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        (["+logger.mine._target_=collections.OrderedDict"], r"mine._target_=.* is not a pytorch_lightning"),
         (
-            ["+logger.mine._target_=test_loggers.UserLogger"],
+            ["logger=csv", "+logger.mine._target_=collections.OrderedDict"],
+            r"mine._target_=.* is not a pytorch",
+        ),
+        (
+            ["logger=csv", "+logger.mine._target_=test_loggers.UserLogger"],
             r"logger.mine: .*missing a required argument: 'flavor'",
         ),
         (
-            ["+logger._target_=test_loggers.UserLogger"],
-            r"give a custom logger a name, as in \+logger.mine",
+            ["logger=csv", "+logger._target_=test_loggers.UserLogger"],
+            r"give a custom logger a name, as in \+log",
         ),
-        (["+logger.speed=3"], r"logger.speed=3 is not a logger"),
+        (["logger=csv", "+logger.speed=3"], r"logger.speed=3 is not a logger"),
+        (["logger=csv", "+logger.mode=offline"], r"^logger has no project: use 'logger=\[wandb,csv\]'"),
+        (["logger=tensorboard"], r"pip install 'attnlab\[tensorboard\]'"),
+        (["logger=mlflow"], r"pip install 'attnlab\[mlflow\]'"),
+        (
+            ["logger=wandb", "logger.workspace=true"],
+            "logger.workspace=true needs a W&B server, but the mode is",
+        ),
+        (["logger=wandb", "logger.workspace=true", "logger.mode=online"], r"'attnlab\[workspace\]'"),
+        (
+            ["logger=wandb", "WANDB_MODE=onlin"],
+            r"logger.mode must be .*, and WANDB_MODE=onlin replaces it: set",
+        ),
     ],
 )
-def test_invalid_loggers_are_rejected_before_training(make_run_config, overrides, expected):
+def test_invalid_loggers_are_rejected_before_training(make_run_config, monkeypatch, overrides, expected):
+    for module in (logger_group, wandb_logger):
+        monkeypatch.setattr(module, "find_spec", lambda _: None)  # no extra is installed
+    if overrides[-1].startswith("WANDB_MODE="):
+        monkeypatch.setenv(*overrides.pop().split("="))
     with pytest.raises(ValueError, match=expected):
-        train.check(make_run_config("logger=csv", *overrides).config)
+        train.check(make_run_config(*overrides).config)
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
-def test_a_missing_logger_package_is_rejected_with_its_extra(make_run_config, name, monkeypatch):
-    monkeypatch.setattr(logger_group, "find_spec", lambda _: None)
-    with pytest.raises(ValueError, match=rf"pip install 'attnlab\[{name}\]'"):
-        train.check(make_run_config(f"logger={name}").config)
+def test_an_unknown_mode_is_rejected_where_a_config_is_composed():
+    with pytest.raises(
+        InvalidConfig, match=r"logger.mode must be online, offline, shared or disabled, got onlin"
+    ):
+        config_groups.validate_groups({"logger": {"mode": "onlin"}}, ["logger"])
 
 
 def test_an_unwritable_log_costs_the_run_one_line(make_run_config, tmp_path, capfd):

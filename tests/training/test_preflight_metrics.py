@@ -2,7 +2,58 @@
 
 import pytest
 
+from attnlab.errors import InvalidConfig
+from attnlab.measure.measurement import MeasurementResult
+from attnlab.store import run_directories
+from attnlab.store.experiment_schema import Experiment
+from attnlab.store.run_schema import Metric, RunEstimate
+from attnlab.sweep.plan.validate_claims import validate_against_estimates
+from attnlab.training import final_metrics, run
 from attnlab.training.preflight import check
+
+WINGSPAN = Metric("ours/wingspan", "span of the wings", "cubits", "higher")
+
+
+class Wings:
+    """A user's measurement."""
+
+    metrics = (WINGSPAN,)
+
+    def __call__(self, module, data, device):
+        return MeasurementResult({WINGSPAN.name: 3.0})
+
+
+def measure_wings(module, data, rows, config):
+    return {"metrics": {WINGSPAN.name: 3.0}}
+
+
+def accepts_metric(config, name):
+    """Whether an experiment whose arm has this config may list the metric under `metrics`."""
+    experiment = Experiment(
+        name="mine", arms=["a"], baseline="a", seeds=[0], metric=WINGSPAN.name, metrics=[name],
+        margin=1.0, margin_reason="r", claims=[],
+    )  # fmt: skip
+    try:
+        validate_against_estimates(experiment, [], {"a": RunEstimate.model_validate(check(config))})
+    except InvalidConfig:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("kind", ["measured after training", "measurement"])
+def test_one_definition_of_a_metric_suffices(compose, make_run_dir, monkeypatch, kind):
+    is_trained = kind == "measured after training"
+    if is_trained:
+        part = final_metrics.MeasuredPart(measure_wings, (__name__,), lambda *_: [WINGSPAN])
+        monkeypatch.setitem(final_metrics.MEASURED_PARTS, "wings", part)
+    line = [] if is_trained else ["measurement={_target_: test_preflight_metrics.Wings}"]
+    config = compose("trainer.max_steps=2", *line)
+    assert accepts_metric(config, WINGSPAN.name)
+    assert not accepts_metric(config, "ours/wingspam")
+    folder = make_run_dir("run", config)
+    run.run(folder)
+    result = run_directories.load_run_result(folder)
+    assert (result.metrics[WINGSPAN.name], result.get_metric(WINGSPAN.name)) == (3.0, WINGSPAN)
 
 
 @pytest.mark.parametrize(

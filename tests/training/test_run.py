@@ -229,7 +229,7 @@ def test_the_result_has_metrics_memory_curves_and_maps(compose, make_run_dir, tm
     assert math.isfinite(result["metrics"]["val/loss"])
     bits = result["metrics"]["val/bits_per_byte"]  # most characters are one byte
     assert 0.98 < bits * math.log(2) / result["metrics"]["val/loss"] <= 1
-    assert result["metric_definitions"]["val/bits_per_byte"]["unit"] == "bits"
+    assert result["estimate"]["metric_definitions"]["val/bits_per_byte"]["unit"] == "bits"
     memory = result["memory"]
     # two layers x (k and v) x 2 KV heads x 4 features x 4 bytes
     assert memory["kv_bytes_per_token_live"] == memory["kv_bytes_per_token_formula"] == 2 * 2 * 2 * 4 * 4

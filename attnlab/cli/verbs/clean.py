@@ -13,7 +13,7 @@ import argparse
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,29 +47,34 @@ def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
                 "removed: give the folder that contains the reports"
             )
     specs = {path.name: spec for path in sorted(root.iterdir()) if (spec := ownership.load_owned_run(path))}
-    _validate_forget_names(options.forget, root, specs)
-    rules = (reports, set(options.forget), options.key_values["days"])
+    forgotten_names = set(options.forget)
+    _validate_forgotten_names(options.forget, root, specs)
+    rules = (reports, forgotten_names, options.key_values["days"])
     reasons = _collect_keep_reasons(root, specs, *rules)
     sizes = {id: _count_bytes(root / id) for id in specs}
     unwanted = [id for id in specs if id not in reasons]
-    print(f"{root}: {len(specs)} runs, {_format_megabytes(sizes.values())}")
+    print(f"{root}: {_describe_runs(sizes.values())}")
     for reason in dict.fromkeys(reasons.values()):
         kept_sizes = [sizes[id] for id, run_reason in reasons.items() if run_reason == reason]
-        print(f"kept: {len(kept_sizes)} runs {reason}, {_format_megabytes(kept_sizes)}")
+        print(f"kept: {_describe_runs(kept_sizes, f'runs {reason}')}")
     if foreign_names := ownership.list_foreign_names(root):
         print(f"ignored: {len(foreign_names)} entries that no run wrote: {', '.join(foreign_names)}")
     for id in unwanted:
-        use = specs[id].use
-        size = _format_megabytes([sizes[id]])
-        print(f"to remove: {root / id}  {use.experiment or '-'} {specs[id].arm}  {size}")
-    removal_summary = f"{len(unwanted)} unreferenced runs, {_format_megabytes(sizes[id] for id in unwanted)}"
+        labels = f"{specs[id].use.experiment or '-'} {specs[id].arm}"
+        print(f"to remove: {root / id}  {labels}  {sizes[id] / 1e6:,.1f} MB")
     if not unwanted:
         print("nothing to remove")
-    elif not options.yes and not _is_confirmed(f"remove {removal_summary}? [y/N] ", ask):
-        print("nothing removed")
-        return 0
-    if not (unwanted or options.forget or ownership.list_interrupted_removals(root)):
-        return 0
+        if not (options.forget or ownership.list_interrupted_removals(root)):
+            return 0
+    elif not options.yes:
+        summary = _describe_runs([sizes[id] for id in unwanted], "unreferenced runs")
+        try:
+            answer = ask(f"remove {summary}? [y/N] ")
+        except EOFError:  # no terminal
+            answer = ""
+        if answer.strip().lower() not in ("y", "yes"):
+            print("nothing removed")
+            return 0
     run_directories.require_writable_folder(root)
     with ownership.lock_store(root):
         for interrupted_removal in ownership.list_interrupted_removals(root):
@@ -81,11 +86,15 @@ def main(options: argparse.Namespace, ask: Callable[[str], str] = input) -> int:
         for id in reasons.keys() & set(unwanted):
             print(f"{root / id} kept: now {reasons[id]}")
         outcomes = {id: _remove_run(root / id) for id in unwanted if id not in reasons}
-        _forget_experiments(root, set(options.forget))
-    removed = [sizes[id] for id, outcome in outcomes.items() if outcome == "removed"]
+        _forget_experiments(root, forgotten_names)
     if unwanted:
-        print(f"removed {len(removed)} unreferenced runs, {_format_megabytes(removed)}")
+        removed = [sizes[id] for id, outcome in outcomes.items() if outcome == "removed"]
+        print(f"removed {_describe_runs(removed, 'unreferenced runs')}")
     return int("failed" in outcomes.values())
+
+
+def _describe_runs(sizes: Collection[int], noun: str = "runs") -> str:
+    return f"{len(sizes)} {noun}, {sum(sizes) / 1e6:,.1f} MB"
 
 
 def _remove_run(folder: Path) -> str:
@@ -110,23 +119,21 @@ def _forget_experiments(root: Path, names: set[str]) -> None:
         if is_named:
             run_references.mark_forgotten(path, reference)
             print(f"released the runs that only {reference.title} referenced")
-        if (is_named or reference.forgotten or reference.published) and not any(
-            (root / id).exists() for id in reference.runs
-        ):
+        is_released = is_named or reference.forgotten or reference.published
+        if is_released and not any((root / id).exists() for id in reference.runs):
             run_references.delete_reference(path)
 
 
-def _validate_forget_names(names: Sequence[str], root: Path, specs: Mapping[str, RunConfig]) -> None:
-    known_names = {
-        name for reference in run_references.load_references(root)[0].values() for name in reference.names
-    }
+def _validate_forgotten_names(names: Iterable[str], root: Path, specs: Mapping[str, RunConfig]) -> None:
+    references = run_references.load_references(root)[0].values()
+    known_names = {name for reference in references for name in reference.names}
     known_names |= {spec.use.experiment for spec in specs.values() if spec.use.experiment}
     for name in names:
         if name not in known_names:
             raise InvalidConfig(
                 f"--forget {name}: no such experiment in {root}{format_suggestions(name, known_names)}"
             )
-        for reference in run_references.load_references(root)[0].values():
+        for reference in references:
             if name in reference.names and reference.is_running:
                 raise InvalidConfig(
                     f"--forget {name}: its command is running (process {reference.pid}): stop it "
@@ -152,34 +159,37 @@ def _collect_keep_reasons(
         for id in specs.keys() & set(ids):
             reasons.setdefault(id, reason)
 
-    references, broken_references = run_references.load_references(root)
-    ids_by_report, unreadable = _read_reports(
-        [*reports, *(Path(reference.reports) for reference in references.values())]
+    references, unreadable = run_references.load_references(root)
+    ids_by_report = _read_reports(
+        [*reports, *(Path(reference.reports) for reference in references.values())], unreadable
     )
     keep_runs((id for id in specs if is_locked(root / id)), "locked by a process")
     for ids in ids_by_report.values():
         keep_runs(ids, "listed in a report")
-    for path in (*broken_references, *unreadable):
+    for path in unreadable:
         keep_runs(specs, f"because {path} cannot be read")
-    referenced_ids = {id for reference in references.values() for id in reference.runs}
     for reference in references.values():
-        owner = f"of {reference.title}"
-        forget_hint = f"(--forget {reference.title})"
+        report = reference.report
         if reference.forgotten or reference.names & forgotten_names:
             continue
         if not reference.published:
-            keep_runs(reference.runs, f"{owner}, which has not finished {forget_hint}")
-        elif reference.report and not Path(reference.reports).is_dir():
-            keep_runs(
-                reference.runs,
-                f"{owner}, whose reports in {reference.reports} are not accessible here {forget_hint}",
+            state = f"which has not finished (--forget {reference.title})"
+        elif report is None:
+            continue
+        elif not Path(reference.reports).is_dir():
+            state = (
+                f"whose reports in {reference.reports} are not accessible here (--forget {reference.title})"
             )
-        elif reference.report and Path(reference.report).exists():
-            report_ids = ids_by_report.get(os.path.realpath(reference.report))
-            if report_ids is None or not report_ids.isdisjoint(reference.runs):
-                keep_runs(reference.runs, f"{owner}, whose report exists")
+        elif Path(report).exists() and not ids_by_report.get(
+            os.path.realpath(report), set(reference.runs)
+        ).isdisjoint(reference.runs):
+            state = "whose report exists"
+        else:
+            continue
+        keep_runs(reference.runs, f"of {reference.title}, {state}")
+    referenced_ids = {id for reference in references.values() for id in reference.runs}
     for id, spec in specs.items():
-        owner = spec.use.experiment or ""
+        owner = spec.use.experiment
         if owner and owner not in forgotten_names and id not in referenced_ids:
             keep_runs([id], f"of {owner}, whose report was not found (--forget {owner})")
         if id not in reasons and time.time() - _find_last_change(root / id) < days * 86400:
@@ -193,14 +203,12 @@ def _collect_keep_reasons(
     return reasons
 
 
-def _read_reports(folders: Iterable[Path]) -> tuple[dict[str, set[str]], list[Path]]:
-    """Collect the run ids in every report.json below some folders.
+def _read_reports(folders: Iterable[Path], unreadable: list[Path]) -> dict[str, set[str]]:
+    """Return the run ids in every report.json below some folders, by the report's resolved folder.
 
-    Returns:
-        Ids by the report's resolved folder (links are followed), and the unreadable files and folders.
+    Links are followed. Files and folders that cannot be read are added to `unreadable`.
     """
     ids_by_report = dict[str, set[str]]()
-    unreadable = list[Path]()
 
     def record_failure(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -213,24 +221,15 @@ def _read_reports(folders: Iterable[Path]) -> tuple[dict[str, set[str]], list[Pa
             if resolved in visited:
                 subfolders.clear()
             elif "report.json" in files:
-                path = Path(folder) / "report.json"
+                path = Path(folder, "report.json")
                 try:
                     text = read_user_text(path)
                     parse_json(text)
+                    ids_by_report[resolved] = set(_RUN_ID_PATTERN.findall(text))
                 except (OSError, ValueError):
                     unreadable.append(path)
-                else:
-                    ids_by_report[resolved] = set(_RUN_ID_PATTERN.findall(text))
             visited.add(resolved)
-    return ids_by_report, unreadable
-
-
-def _is_confirmed(question: str, ask: Callable[[str], str]) -> bool:
-    """Whether the user confirms; without a terminal the answer is no."""
-    try:
-        return ask(question).strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
+    return ids_by_report
 
 
 def _find_last_change(folder: Path) -> float:
@@ -246,7 +245,3 @@ def _count_bytes(folder: Path) -> int:
             with suppress(FileNotFoundError):
                 size += 0 if file.is_dir() else file.lstat().st_size
     return size
-
-
-def _format_megabytes(numbers: Iterable[int]) -> str:
-    return f"{sum(numbers) / 1e6:,.1f} MB"

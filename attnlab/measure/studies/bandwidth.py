@@ -41,6 +41,7 @@ class Bandwidth:
         repeated: copy the shared keys to all heads before each step, as code without grouped kernels does.
     """
 
+    metrics = METRICS
     shapes_only = True
 
     def __init__(
@@ -70,10 +71,6 @@ class Bandwidth:
         self.repeated = repeated
         self.dtype = torch.bfloat16 if bf16 else torch.float32
 
-    def measures(self) -> list[str]:
-        """Return the names of all its metrics."""
-        return [metric.name for metric in METRICS]
-
     @torch.no_grad()
     def __call__(self, module: object, data: object, device: str) -> MeasurementResult:
         """Time all steps and fit lines."""
@@ -100,7 +97,7 @@ class Bandwidth:
             f"step_ms/{heads} KV heads": {n: times[heads, n] for n in self.contexts}
             for heads in self.n_kv_heads
         }
-        return MeasurementResult(metrics, definitions=METRICS, series=series)
+        return MeasurementResult(metrics, series=series)
 
     def _count_cache_bytes(self, heads: int, context: int) -> int:
         """Return the bytes of the cached keys and values."""

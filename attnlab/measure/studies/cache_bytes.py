@@ -33,6 +33,7 @@ class CacheBytes:
     The formula is the bytes per token (2 kv d_h, or the latent's rank + RoPE part) times the cached tokens.
     """
 
+    metrics = METRICS
     shapes_only = True
 
     def __init__(self, make_cache: Callable[..., Cache] | None, tokens: int, batch: int = 1) -> None:
@@ -42,10 +43,6 @@ class CacheBytes:
         self.make_cache = make_cache
         self.tokens = tokens
         self.batch = batch
-
-    def measures(self) -> list[str]:
-        """Return the names of all its metrics."""
-        return [metric.name for metric in METRICS]
 
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
         """Fill a cache per layer and count its bytes."""
@@ -57,7 +54,7 @@ class CacheBytes:
             "kv_bytes/layer": layers[0][0],
             "kv_bytes/unexplained": cached_bytes - predicted_bytes,
         }
-        return MeasurementResult(metrics, definitions=METRICS)
+        return MeasurementResult(metrics)
 
     def _count_layer_bytes(self, mixer: Any, embedding_weight: torch.Tensor) -> tuple[int, int]:
         """Return the counted and the predicted bytes of one layer's cache."""
@@ -95,21 +92,20 @@ class PublishedModels:
                     )
             except TypeError as error:
                 raise ValueError(f"measurement.models.{name}: {error}") from error
-
-    def measures(self) -> list[str]:
-        """Return the names of all its metrics."""
-        return [f"kv_bytes/{name}" for name in self.heads_by_model]
+        self.metrics = [
+            Metric(f"kv_bytes/{name}", f"KV cache per token of {name}", "B", "lower", "count")
+            for name in models
+        ]
 
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
         """Cache one token in one layer of each model."""
-        metrics = {}
-        definitions = []
-        for name, (layers, heads) in self.heads_by_model.items():
-            x = torch.empty(1, 1, INPUT_DIM, device="meta", dtype=torch.bfloat16)
-            metric = Metric(f"kv_bytes/{name}", f"KV cache per token of {name}", "B", "lower", "count")
-            metrics[metric.name] = layers * _count_held_bytes(DynamicCache(), heads, x)
-            definitions.append(metric)
-        return MeasurementResult(metrics, definitions=definitions)
+        x = torch.empty(1, 1, INPUT_DIM, device="meta", dtype=torch.bfloat16)
+        return MeasurementResult(
+            {
+                f"kv_bytes/{name}": layers * _count_held_bytes(DynamicCache(), heads, x)
+                for name, (layers, heads) in self.heads_by_model.items()
+            }
+        )
 
 
 def _count_held_bytes(cache: Cache, heads: Heads, x_BTM: torch.Tensor) -> int:

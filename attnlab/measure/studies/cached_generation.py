@@ -66,6 +66,8 @@ class CachedGeneration:
         self.lengths = validate_increasing(lengths, "measurement.lengths") if lengths else []
         self.rounds = rounds
         self.prompt = prompt
+        self.metrics = [*AGREEMENT_METRICS, *(TIME_METRICS if self.lengths else ())]
+        self.metrics += [Metric(f"speedup/{n}", direction="higher", kind="time") for n in range(len(lengths))]
 
     def check(self, model: Transformer, data: Any) -> None:
         """Validate the measurement against the model.
@@ -87,37 +89,24 @@ class CachedGeneration:
         if any(capacity is not None and n_positions > capacity for capacity in capacities):
             raise ValueError(f"measurement needs a cache of {n_positions} tokens: raise decode.cache.length")
 
-    def measures(self) -> list[str]:
-        """Return the names of all its metrics."""
-        return [metric.name for metric in (*AGREEMENT_METRICS, *(TIME_METRICS if self.lengths else ()))] + [
-            f"speedup/{n}" for n in range(len(self.lengths))
-        ]
-
     @torch.no_grad()
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
         """Compare the logits, then time both ways."""
         prompt = data.probe_tokens(1)[:, : self.prompt].to(device)
         metrics = self._measure_agreement(module.model, prompt)
         if not self.lengths:
-            return MeasurementResult(metrics, definitions=AGREEMENT_METRICS)
+            return MeasurementResult(metrics)
         times = self._time_generation(module.model, prompt, device)
         speedups = {n: times["uncached"][n] / times["cached"][n] for n in self.lengths}
         exponents = {way: fit_exponent(by_length) for way, by_length in times.items()}
-        speedup_metrics = [Metric(f"speedup/{n}", "", "", "higher", "time") for n in range(len(speedups))]
-        timings = {
-            metric.name: value for metric, value in zip(speedup_metrics, speedups.values(), strict=True)
-        }
+        timings = {f"speedup/{n}": speedup for n, speedup in enumerate(speedups.values())}
         timings["speedup/share"] = max(value / ((n + 1) / 2) for n, value in speedups.items())
         timings |= {f"exponent/{way}": value for way, value in exponents.items()}
         timings["exponent/gap"] = exponents["uncached"] - exponents["cached"]
         series = {"speedup": speedups} | {
             f"generation_ms/{way}": by_length for way, by_length in times.items()
         }
-        return MeasurementResult(
-            metrics | timings,
-            definitions=[*AGREEMENT_METRICS, *speedup_metrics, *TIME_METRICS],
-            series=series,
-        )
+        return MeasurementResult(metrics | timings, series)
 
     def _make_caches(self, model: Transformer) -> list[Cache]:
         return create_layer_caches(self.make_cache, [block.mixer for block in model.blocks])

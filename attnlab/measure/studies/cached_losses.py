@@ -42,19 +42,10 @@ class CachedLosses:
         self.make_cache = make_cache
         self.step = step
         self.conditions = list(conditions)
-
-    def measures(self) -> list[str]:
-        """Return the names of all its metrics."""
-        return [
-            metric.name
-            for metric in (
-                LOSS_RISE,
-                CACHE_BYTES,
-                CACHE_BYTES_RATIO,
-                VALIDATION_LOSS,
-                *map(loss_rise_metric, self.conditions),
-            )
-        ]
+        self.metrics = (
+            LOSS_RISE, CACHE_BYTES, CACHE_BYTES_RATIO, VALIDATION_LOSS,
+            *map(loss_rise_metric, self.conditions),
+        )  # fmt: skip
 
     def check(self, model: Transformer, data: Any) -> None:
         """Validate the measurement against model and task.
@@ -109,16 +100,7 @@ class CachedLosses:
             )
             rise_by_condition = dict(zip(task_conditions, by_condition.tolist(), strict=True))
             metrics |= {loss_rise_metric(name).name: rise_by_condition[name] for name in self.conditions}
-        return MeasurementResult(
-            metrics,
-            definitions=[
-                LOSS_RISE,
-                CACHE_BYTES,
-                CACHE_BYTES_RATIO,
-                VALIDATION_LOSS,
-                *map(loss_rise_metric, self.conditions),
-            ],
-        )
+        return MeasurementResult(metrics)
 
 
 def _compute_losses_through_cache(

@@ -27,11 +27,7 @@ def compute_r_squared(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def validate_increasing(values: Sequence[int], key: str, min_count: int = 2) -> list[int]:
-    """Return the values if they are at least `min_count` positive whole numbers in increasing order.
-
-    Raises:
-        ValueError: they are not.
-    """
+    """Return the values if they are at least `min_count` positive whole numbers in increasing order."""
     is_whole = all(type(value) is int and value > 0 for value in values)
     if not is_whole or len(values) < min_count or sorted(set(values)) != list(values):
         raise ValueError(

@@ -21,9 +21,7 @@ def head_mean_metric(score: str) -> Metric:
 class HeadMeans:
     """Metrics: `heads/<score>` for every head score of the model, as at the end of a training run."""
 
-    def measures(self) -> list[str]:
-        """Return the names of all possible metrics; a model or a text may lack some."""
-        return [head_mean_metric(score).name for score in HEAD_SCORES]
+    metrics = tuple(map(head_mean_metric, HEAD_SCORES))  # a model or a text may lack some
 
     def check(self, model: Transformer, data: Any) -> None:
         """Validate the model.
@@ -40,6 +38,4 @@ class HeadMeans:
         scores = compute_head_scores(module.model, examples, data.task.length)
         tables = {name: table for name, table in scores.items() if isinstance(table, list)}
         means = {name: float(np.mean(np.concatenate(table))) for name, table in tables.items()}
-        return MeasurementResult(
-            {head_mean_metric(name).name: mean for name, mean in means.items()}, map(head_mean_metric, means)
-        )
+        return MeasurementResult({head_mean_metric(name).name: mean for name, mean in means.items()})

@@ -41,6 +41,7 @@ class KernelScaling:
     `crossover/over_dim`, the crossover length in units of the model's dim.
     """
 
+    metrics = METRICS
     shapes_only = True
 
     def __init__(
@@ -59,10 +60,6 @@ class KernelScaling:
         self.head_dim = head_dim
         self.rounds = rounds
         self.dtype = torch.bfloat16 if bf16 else torch.float32
-
-    def measures(self) -> list[str]:
-        """Return the names of all its metrics."""
-        return [metric.name for metric in METRICS]
 
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
         """Count, then time."""
@@ -87,7 +84,7 @@ class KernelScaling:
         if device == "cuda":
             series["attention_peak_bytes"] = {n: self._measure_peak_bytes(n, device) for n in self.lengths}
             peaks = {"exponent/peak": fit_exponent(take_upper_half(series["attention_peak_bytes"]))}
-        return MeasurementResult(counts | timings | peaks, definitions=METRICS, series=series)
+        return MeasurementResult(counts | timings | peaks, series=series)
 
     def _make_inputs(self, length: int, device: str, gradient: bool) -> list[Tensor]:
         shape = (1, self.n_heads, length, self.head_dim)

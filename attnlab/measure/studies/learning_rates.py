@@ -30,6 +30,8 @@ class LearningRateSearch:
     rate, in millionths.
     """
 
+    metrics = METRICS
+
     def __init__(self, steps: int, first: float, count: int, clip: float | None) -> None:
         validate_positive(steps=steps, count=count)
         if count < 3 or not first > 0:
@@ -38,10 +40,6 @@ class LearningRateSearch:
         self.first = first
         self.count = count
         self.clip = clip
-
-    def measures(self) -> list[str]:
-        """Return the names of all its metrics."""
-        return [metric.name for metric in METRICS]
 
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
         """Train once for every learning rate.
@@ -63,7 +61,7 @@ class LearningRateSearch:
         finite_losses = {n: value for n, value in sorted(losses.items()) if math.isfinite(value)}
         series = {round(1e6 * self.first * 2**n): value for n, value in finite_losses.items()}
         metrics = {"rate/best": math.log2(self.first) + best_point, "rate/loss": min(losses.values())}
-        return MeasurementResult(metrics, definitions=METRICS, series={"loss_by_millionths": series})
+        return MeasurementResult(metrics, series={"loss_by_millionths": series})
 
     def _train_and_validate(self, module: Any, data: Any, device: str) -> float:
         """Return the validation loss after training at the module's learning rate, infinite if diverged."""

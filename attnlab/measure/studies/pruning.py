@@ -57,6 +57,8 @@ class Pruning:
         shuffled: remove heads in random order instead of the least important first.
     """
 
+    metrics = METRICS
+
     def __init__(
         self, seed: int, tolerance: float = 0.01, mean: bool = False, shuffled: bool = False
     ) -> None:
@@ -79,10 +81,6 @@ class Pruning:
             raise ValueError("measurement needs attention heads to remove, and this model has another mixer")
         if data.task.val_windows < 2:
             raise ValueError("measurement needs two validation windows: raise data.val_windows")
-
-    def measures(self) -> list[str]:
-        """Return the names of all its metrics."""
-        return [metric.name for metric in METRICS]
 
     @torch.no_grad()
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
@@ -117,7 +115,7 @@ class Pruning:
         }
         metrics["labels/agreement"] = _compute_pattern_agreement(model, halves, data.task.length)
         series = {"loss_rise_by_heads_gone": dict(sorted(rises.items()))}
-        return MeasurementResult(metrics, definitions=METRICS, series=series)
+        return MeasurementResult(metrics, series=series)
 
 
 def compute_removable_proportion(

@@ -36,6 +36,7 @@ class QKScores:
     scales gradients.
     """
 
+    metrics = METRICS
     shapes_only = True
 
     def __init__(
@@ -50,10 +51,6 @@ class QKScores:
         self.queries = queries
         self.scale_exponent = scale_exponent
         self.seed = seed
-
-    def measures(self) -> list[str]:
-        """Return the names of all its metrics."""
-        return [metric.name for metric in METRICS]
 
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
         """Sample the scores of every head dim, the same numbers for the same seed."""
@@ -76,7 +73,7 @@ class QKScores:
             **{f"softmax/{name}": value for name, value in softmax[self.at].items()},
         }
         series = {f"softmax_{name}": {d: softmax[d][name] for d in self.dims} for name in softmax[self.at]}
-        return MeasurementResult(metrics, definitions=METRICS, series=series)
+        return MeasurementResult(metrics, series=series)
 
     def _sample_scores(self, dim: int) -> torch.Tensor:
         generator = make_named_generator(self.seed, f"scores/{dim}")

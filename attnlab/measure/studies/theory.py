@@ -29,14 +29,10 @@ class Theory:
             raise ValueError(
                 "measurement.metrics is empty: set the theoretical values, as in {exponent/time: 2}"
             )
-        self.metrics = {name: float(value) for name, value in metrics.items()}
-
-    def measures(self) -> list[str]:
-        """Return the names of all its metrics."""
-        return list(self.metrics)
+        self.values = {name: float(value) for name, value in metrics.items()}
+        # Without an interval; the arms that measure them define their display names.
+        self.metrics = [Metric(name, kind="count") for name in metrics]
 
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
-        """Return the numbers without an interval; the arms that measure them define their display names."""
-        return MeasurementResult(
-            self.metrics, definitions=[Metric(name, kind="count") for name in self.metrics]
-        )
+        """Return the stated values."""
+        return MeasurementResult(self.values)

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 
 from attnlab.measure import length_generalization
-from attnlab.measure.measurement import MeasurementResult, list_length_metrics
+from attnlab.measure.measurement import MeasurementResult
 from attnlab.model.loss import VALIDATION_LOSS
 from attnlab.model.transformer import Transformer
 
@@ -27,18 +27,11 @@ class ValidationLosses:
     ) -> None:
         self.lengths = list(lengths)
         self.trained = trained
+        self.metrics = (VALIDATION_LOSS, *length_generalization.list_length_metrics(lengths))
 
     def check(self, model: Transformer, data: Any) -> None:
-        """Validate the lengths.
-
-        Raises:
-            ValueError: the data has no windows of these lengths.
-        """
+        """Validate the lengths."""
         length_generalization.validate_lengths(self.lengths, data.task, self.trained)
-
-    def measures(self) -> list[str]:
-        """Return the names of all its metrics."""
-        return [VALIDATION_LOSS.name, *list_length_metrics(self.lengths)]
 
     @torch.no_grad()
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
@@ -47,13 +40,8 @@ class ValidationLosses:
             module.model, data.task, self.lengths, device, self.trained
         )
         length_losses = {name: value for name, value in by_length.items() if value is not None}
-        metrics = {
-            VALIDATION_LOSS.name: compute_validation_loss(module, data.val_dataloader(), device),
-            **length_losses,
-        }
-        return MeasurementResult(
-            metrics, definitions=[VALIDATION_LOSS, *map(length_generalization.length_metric, length_losses)]
-        )
+        loss = compute_validation_loss(module, data.val_dataloader(), device)
+        return MeasurementResult({VALIDATION_LOSS.name: loss, **length_losses})
 
 
 def compute_validation_loss(module: Any, batches: Any, device: str) -> float:

@@ -26,9 +26,6 @@ class ShardReader:
     """Context manager over the safetensors files of a folder.
 
     Tensor names have no `prefix`, because some writers omit it.
-
-    Raises:
-        ValueError: A file cannot be read; the message names it.
     """
 
     def __init__(self, folder: Path, prefix: str) -> None:

@@ -9,7 +9,6 @@ from functools import partial
 
 from attnlab.report.charts.svg import BAND, INK, PAPER
 from attnlab.report.charts.vega_layers import (
-    LETTER_WIDTH,
     VERDICT_STYLES,
     Spec,
     Styles,
@@ -23,6 +22,7 @@ from attnlab.report.charts.vega_layers import (
     build_style_channels,
     compute_domain,
     count_ticks,
+    place_text,
 )
 from attnlab.report.number_format import MINUS, TIMES, append_unit, format_difference, format_number
 from attnlab.report.schema import ClaimResult, Effect, HeadsReport, Report
@@ -38,14 +38,25 @@ def build_styles(report: HeadsReport) -> dict[str, tuple[str, str]]:
     return assign_styles(report.experiment.arms, report.experiment.baseline)
 
 
-def list_seed_values(report: HeadsReport, arm: str, metric: str) -> dict[int, float]:
-    """Seed -> the metric of a finished run, for an arm with so few that a chart shows each; else empty."""
+def build_seed_points(
+    report: HeadsReport, arm: str, metric: str, x: float, place: str = "", digits: int = 4
+) -> list[Spec]:
+    """A point per finished run of an arm with so few that a chart shows each; else none."""
     values = {
         run.seed: float(value)
         for run in report.runs
         if run.arm == arm and run.is_done and (value := run.metrics.get(metric)) is not None
     }
-    return values if len(values) <= FEW_SEEDS else {}
+    return [
+        {
+            "arm": arm,
+            "x": x,
+            "value": value,
+            "description": f"{arm}{place}, seed {seed}: {format_number(value, digits)}",
+        }
+        for seed, value in values.items()
+        if len(values) <= FEW_SEEDS
+    ]
 
 
 def describe_rows(rows: Sequence[Spec]) -> str:
@@ -117,10 +128,8 @@ def _draw_intervals(rows: Sequence[Spec], title: str, center: float, *, width: i
     edges = {"start": low, "end": high, "low": low, "high": high}
     chart_rows = []
     for row in rows:
-        half = LETTER_WIDTH * len(row["text"]) / 2 * (high - low) / max(1, width - 120)
-        text_x = min(max(row["mean"], low + half), high - half)
         ends = {key: edge if row[key] is None else row[key] for key, edge in edges.items()}
-        chart_rows.append({**row, "place": text_x, **ends})
+        chart_rows.append({**row, "place": place_text(row["text"], row["mean"], domain, width - 120), **ends})
     y = build_nominal_channel("label", labelLimit=150)
     x = build_quantitative_channel("mean", domain, title, grid=False, tickCount=count_ticks(width))
     code = build_style_channels("verdict", VERDICT_STYLES)

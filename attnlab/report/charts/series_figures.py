@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from attnlab.report.charts.comparison_figures import build_styles, describe_rows, list_seed_values
+from attnlab.report.charts.comparison_figures import build_seed_points, build_styles, describe_rows
 from attnlab.report.charts.svg import INK
 from attnlab.report.charts.vega_layers import (
     Spec,
@@ -171,16 +171,13 @@ def build_length_charts(report: Report) -> list[Chart]:
                 for cell in r.cells
                 for c in [cell.clip((0.0, 1.0)) if table.is_proportion else cell]
             ]
-            seeds: list[Spec] = [
-                {
-                    "arm": c.arm,
-                    "x": r.x,
-                    "value": value,
-                    "description": f"{c.arm} at {r.condition}, seed {seed}: {format_number(value, 4)}",
-                }
+            seeds = [
+                seed
                 for r in rows
                 for c in r.cells
-                for seed, value in list_seed_values(report, c.arm, f"{table.key}/{r.condition}").items()
+                for seed in build_seed_points(
+                    report, c.arm, f"{table.key}/{r.condition}", r.x or 0.0, f" at {r.condition}"
+                )
             ]
             title = f"{table.title}{': ' + group if group else ''}"
             draw = partial(

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from functools import partial
 
-from attnlab.report.charts.comparison_figures import build_styles, describe_rows, list_seed_values
+from attnlab.report.charts.comparison_figures import build_seed_points, build_styles, describe_rows
 from attnlab.report.charts.svg import MUTED
 from attnlab.report.charts.vega_layers import (
     LETTER_WIDTH,
@@ -53,15 +53,10 @@ def build_tradeoff_charts(report: Report) -> list[Chart]:
             }
             for p in panel.points
         ]
-        seeds: list[Spec] = [
-            {
-                "arm": p.arm,
-                "x": p.x,
-                "value": value,
-                "description": f"{p.arm}, seed {seed}: {format_number(value, panel.digits)}",
-            }
+        seeds = [
+            seed
             for p in panel.points
-            for seed, value in list_seed_values(report, p.arm, experiment.metric).items()
+            for seed in build_seed_points(report, p.arm, experiment.metric, p.x, digits=panel.digits)
         ]
         front = [*panel.pareto_front, experiment.baseline]
         better = "Lower" if panel.lower_is_better else "Higher"

@@ -52,6 +52,12 @@ def compute_domain(values: list[float | None], pad: float = 0.08) -> list[float]
     return [low - padding, high + padding]
 
 
+def place_text(text: str, at: float, domain: list[float], width: int) -> float:
+    """The value at which to center a text above `at`, so that it ends within an axis of `width` pixels."""
+    half = LETTER_WIDTH * len(text) / 2 * (domain[1] - domain[0]) / max(1, width)
+    return min(max(at, domain[0] + half), domain[1] - half)
+
+
 def count_ticks(width: int) -> int:
     """Ticks of a horizontal axis whose labels, as in −0.02, have room in a chart of this width."""
     return min(6, width // 80)

@@ -1,6 +1,7 @@
 """Draw sections as Markdown: all text and tables but the long ones, which are in the page and in the data."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import singledispatch
 
 from attnlab.report.markdown_text import Markdown, format_code, format_code_block, format_table, join_lines
@@ -25,10 +26,25 @@ from attnlab.report.section import (
 )
 
 
-def render_markdown(page: Page) -> Markdown:
-    """Return the page as Markdown."""
+def render_markdown(page: Page, pictures: Collection[str] | None = None) -> Markdown:
+    """Return the page as Markdown.
+
+    Args:
+        pictures: names of the charts whose PNG exists; None links all that have one.
+    """
+    sections = [
+        replace(
+            section,
+            blocks=[
+                block
+                for block in section.blocks
+                if pictures is None or not isinstance(block, Chart) or block.name in pictures
+            ],
+        )
+        for section in page.sections
+    ]
     lines: list[str] = [Markdown("# {}").format(page.heading), "", page.question, ""]
-    return join_lines([*lines, *format_sections(page.sections)])
+    return join_lines([*lines, *format_sections(sections)])
 
 
 def format_sections(sections: Iterable[Section]) -> list[str]:

@@ -116,7 +116,7 @@ def _render_files_once(source: Path) -> None:
             old.unlink(missing_ok=True)
     for name, picture in rendered.pngs.items():
         write_atomically(folder / f"{name}.png" if name == SUMMARY_NAME else figures / f"{name}.png", picture)
-    write_atomically(folder / "report.md", render_markdown(page).encode())
+    write_atomically(folder / "report.md", render_markdown(page, rendered.pngs).encode())
     write_atomically(folder / "runs.csv", format_runs_csv(report).encode())
     write_atomically(folder / "report.html", html)
 

@@ -1,10 +1,8 @@
 """The page of a report: its sections under its name, question and provenance."""
 
-from collections.abc import Sequence
-
 from attnlab.report.charts.comparison_figures import build_styles
 from attnlab.report.schema import Report
-from attnlab.report.section import Link, Page, Section, Text
+from attnlab.report.section import Link, Page, Text
 from attnlab.report.sections import PageContext, build_sections
 from attnlab.report.tables.headline import build_headline
 
@@ -36,8 +34,3 @@ def build_report_page(report: Report, context: PageContext | None = None) -> Pag
         styles=build_styles(report),
         baseline=report.experiment.baseline,
     )
-
-
-def select_sections(sections: Sequence[Section], *ids: str) -> list[Section]:
-    """Return the sections with these ids."""
-    return [section for section in sections if section.id in ids]

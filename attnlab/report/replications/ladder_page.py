@@ -11,6 +11,7 @@ from attnlab.report.number_format import NONE, format_number
 from attnlab.report.pages.html import render_page
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
+from attnlab.report.pages.report_page import DIRTY_WORDS
 from attnlab.report.replications import ladder_figures
 from attnlab.report.replications.ladder_analysis import build_ladder_report
 from attnlab.report.report_builder import to_plain_json
@@ -75,8 +76,7 @@ def build_ladder_page(
         bibliography: the address of the bibliography, as of `find_bibliography`; empty links no entry of it.
     """
     provenance = ladder.reproduce
-    heading = f"{ladder.name}: {ladder.headline}"
-    state = {True: "dirty", False: "clean", None: "state unknown"}[provenance.dirty]
+    name = f"{ladder.name}: {ladder.headline}"
     on_corpus = f", on {ladder.corpus}" if ladder.corpus else ""
     sections = [
         _build_verdicts(ladder),
@@ -87,14 +87,14 @@ def build_ladder_page(
     ]
     return Page(
         ladder.name,
-        f"{heading} · attnlab",
-        heading,
+        f"{name} · attnlab",
+        ladder.name,
         join_text(ladder.question or "", f"{ladder.scope_question}{on_corpus}?"),
         [section for section in sections if section.blocks],
         meta=[
             Text("attnlab / ", Link("reports", "../index.html"), f" / {ladder.name}"),
             Text(provenance.date or "date unknown"),
-            Text(f"commit {(provenance.commit or 'unknown')[:10]} ({state})"),
+            Text(f"commit {(provenance.commit or 'unknown')[:10]} ({DIRTY_WORDS[provenance.dirty]})"),
             Text(Link("json", LADDER_FILE), " · ", Link("md", "ladder.md")),
         ],
         styles=assign_styles(ladder.arms, ladder.baseline),
@@ -116,17 +116,15 @@ def format_ladder_lines(ladder: LadderReport) -> list[str]:
 def _build_verdicts(ladder: LadderReport) -> Section:
     """The answer, the chart of the first claim's comparison, and the verdict on every comparison."""
     step = ladder.step_name
-    blocks: list[Block] = []
-    for claim in ladder.claims[:1]:
-        blocks.append(Text(f"{claim.says}: {ladder.format_claim_verdicts(claim)}.", style="answer"))
-    if ladder.exploratory:
-        blocks.append(Text(f"EXPLORATORY: {DEVIATION_NOTE}", style="banner"))
+    answer = f"{Verdict.NO_RESULT}: no pair of arms was compared"
+    results: list[Block] = []
     if ladder.comparisons:
+        answer = f"{ladder.claims[0].says}: {ladder.summary}" if ladder.claims else ladder.headline
         chart = ladder_figures.build_effect_charts(ladder).get(ladder.main_index)
-        blocks += [chart] if chart else []
-        blocks.append(build_comparison_table(ladder))
-    else:
-        blocks.append(Text(f"{Verdict.NO_RESULT}: no pair of arms was compared.", style="strong"))
+        results = [*([chart] if chart else []), build_comparison_table(ladder)]
+    blocks: list[Block] = [Text(f"{answer}.", style="answer")]
+    blocks += [Text(f"EXPLORATORY: {DEVIATION_NOTE}", style="banner")] if ladder.exploratory else []
+    blocks += results
     blocks += [
         note(
             f"Margin {format_number(ladder.margin)} {ladder.unit} at each {step}. ",

@@ -93,7 +93,7 @@ def _build_row(report: Report, number: int, claim: ClaimResult, citation: Citati
     if interim_analyses.has_interim_results(claim):
         chart = build_interim_chart(claim, number)
         details += [chart] if chart else []
-        details.append(_build_analyses(number, claim))
+        details.append(interim_analyses.build_analyses_table(claim, number))
     return Row(
         [
             replace(section.verdict(claim.verdict), note="exploratory" if claim.exploratory else ""),
@@ -116,20 +116,6 @@ def _build_row(report: Report, number: int, claim: ClaimResult, citation: Citati
         ],
         details,
     )  # fmt: skip
-
-
-def _build_analyses(number: int, claim: ClaimResult) -> Table:
-    """A row per planned interim analysis, with the estimates that would decide."""
-    rows = [
-        interim_analyses.build_analysis_cells(claim, row)
-        for row in interim_analyses.build_analysis_rows(claim)
-    ]
-    caption = (
-        f"Interim analyses of claim {number}: {interim_analyses.format_analyses_title(claim)}. Each row has "
-        "the estimates that would support or refute the claim."
-    )
-    columns = [Column(title) for title in interim_analyses.HEADER]
-    return Table(f"interim_analyses.{number}", caption, columns, rows, is_sortable=False)
 
 
 def _describe_margin(report: Report) -> list[str]:

@@ -135,13 +135,12 @@ def _draw_bars(group: ClaimGroup, *, width: int) -> Spec:
     """Horizontal bars with intervals; the number stands above the end of the bar."""
     rows = _build_bars(group)
     values = [row[key] for row in rows for key in ("begin", "end", "low", "high")]
-    low, high = vega_layers.compute_domain([*values, 0.0], pad=0.12)
+    domain = vega_layers.compute_domain([*values, 0.0], pad=0.12)
     for row in rows:
-        half = vega_layers.LETTER_WIDTH * len(row["text"]) / 2 * (high - low) / max(1, width - 150)
-        row["place"] = min(max(row["end"], low + half), high - half)
+        row["place"] = vega_layers.place_text(row["text"], row["end"], domain, width - 150)
     x = vega_layers.build_quantitative_channel(
         "begin",
-        [low, high],
+        domain,
         append_unit(f"{group.label} {MINUS} that of {group.arms[0]}", group.unit),
         tickCount=vega_layers.count_ticks(width),
     )

@@ -6,7 +6,7 @@ from typing import Final
 from attnlab.report import section
 from attnlab.report.charts import comparison_figures
 from attnlab.report.number_format import append_unit, format_percent
-from attnlab.report.schema import Report
+from attnlab.report.schema import EffectVerdict, Report
 from attnlab.report.section import Block, Cell, ChartRow, Column, Fold, Items, Key, Section, Table, Text
 from attnlab.report.sections import PageContext
 from attnlab.report.tables.arm_columns import MANY_ARMS
@@ -26,7 +26,8 @@ CAPTION = (
     "decides no claim; p equivalent and p non-inferior are unadjusted tests against the margin. Each verdict "
     "uses the alpha beside it, which Holm’s method allocates to the claim about that arm, so that it never "
     "goes beyond the verdict on the claim; without a claim the alpha is 5%. Where the 95% CI alone would "
-    "give another verdict, the level that decides follows it: 1 − 2·alpha for EQUIVALENT and NOT WORSE, "
+    "give another verdict, the level that decides follows it: 1 − 2·alpha for "
+    f"{EffectVerdict.EQUIVALENT} and {EffectVerdict.NOT_WORSE}, "
     "otherwise 1 − alpha."
 )
 

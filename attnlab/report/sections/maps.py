@@ -11,7 +11,7 @@ from markupsafe import Markup
 from attnlab.data.token_labels import CONTINUATION
 from attnlab.report import section
 from attnlab.report.number_format import format_number, get_chance_by_arm
-from attnlab.report.schema import HeadScore, HeadsReport, Report
+from attnlab.report.schema import HeadsReport, Report
 from attnlab.report.section import Block, Code, Fold, Heading, Interactive, Section, Text
 from attnlab.report.sections import PageContext
 from attnlab.report.tables import head_maps, map_archive
@@ -50,10 +50,11 @@ def build_maps(
     if selected is None:
         return None
     gallery = Interactive(_draw_gallery(selected))
-    picks = [*_build_picks(report, selected.picks)] if selected.picks else []
+    picks = [*_build_picks(report, selected.picks)] if selected.picks and selected.picks.top else []
     many = len(report.experiment.arms) > MANY_ARMS
+    viewer = VIEWER.read_text("utf-8").replace("<details open>", "<details>" if many else "<details open>")
     blocks: list[Block] = [
-        Interactive(Markup(VIEWER.read_text("utf-8")), _build_data(report, selected) | {"start": start}),
+        Interactive(viewer, _build_data(report, selected) | {"start": start}),
         section.note(" ".join(_explain_maps(report, selected))),
         Fold("Thumbnails of all arms", [gallery]) if many else gallery,
     ]
@@ -101,14 +102,14 @@ def _build_data(report: HeadsReport, selected: MapSelection) -> dict[str, Any]:
 
 def _draw_gallery(selected: MapSelection) -> Markup:
     """Draw the heads of each arm in each shown layer as thumbnails, in boxes by KV group."""
-    decoded = [(entry, *map_archive.unpack_maps(entry)) for entry in selected.maps]
-    layers = sorted({layer for entry, *_ in decoded for layer in entry.layers})
-    max_layers = max(1, MAX_THUMBNAILS // max(1, sum(entry.heads for entry, *_ in decoded)))
+    maps = [(entry, *map_archive.unpack_maps(entry)) for entry in selected.maps]
+    layers = sorted({layer for entry in selected.maps for layer in entry.layers})
+    max_layers = max(1, MAX_THUMBNAILS // max(1, sum(entry.heads for entry in selected.maps)))
     step = -(-len(layers) // max_layers) or 1
     rows = [
         Markup('<div class="layer"><h4 class="note">layer {}</h4><div>{}</div></div>').format(
             layer,
-            Markup("\n").join(_draw_layer(*maps, layer) for maps in decoded if layer in maps[0].layers),
+            Markup("\n").join(_draw_layer(*shown, layer) for shown in maps if layer in shown[0].layers),
         )
         for layer in layers[::step]
     ]
@@ -119,9 +120,7 @@ def _draw_layer(entry: MapEntry, weights: np.ndarray, visible: np.ndarray, layer
     row = entry.layers.index(layer)
     groups: dict[int, list[Markup]] = {}
     for head, group in enumerate(entry.groups[row]):
-        groups.setdefault(group, []).append(
-            _draw_head(entry, weights[row, head], visible[row], (row, head), Markup("{}").format(head))
-        )
+        groups.setdefault(group, []).append(_draw_head(entry, weights, visible, row, head, head))
     boxes = (
         Markup('<div class="group" role="group" aria-label="{}, layer {}, KV group {}">{}</div>').format(
             entry.arm, layer, group, Markup("\n").join(heads)
@@ -134,10 +133,10 @@ def _draw_layer(entry: MapEntry, weights: np.ndarray, visible: np.ndarray, layer
 
 
 def _draw_head(
-    entry: MapEntry, weights: np.ndarray, visible: np.ndarray, place: tuple[int, int], caption: Markup
+    entry: MapEntry, weights: np.ndarray, visible: np.ndarray, row: int, column: int, caption: Markup | int
 ) -> Markup:
-    """Draw a thumbnail that the script turns into a button; `place` is its row and column in the entry."""
-    row, column = place
+    """Draw a thumbnail of one head of an entry, which the script turns into a button."""
+    picture = map_archive.render_thumbnail(weights[row, column], visible[row])
     layer, head = entry.layers[row], entry.head_numbers[column]
     names = ", ".join(entry.patterns[row][column] if entry.patterns else [])
     label = f"{entry.arm}, seed {entry.seed}, layer {layer}, head {head}{': ' if names else ''}{names}"
@@ -146,7 +145,7 @@ def _draw_head(
         '<img src="{image}" width="64" height="64" alt="Attention map of {label}">{caption}</div>'
     ).format(
         entry.arm, entry.seed, layer, head, label=label, caption=caption,
-        image=map_archive.format_data_uri(map_archive.render_thumbnail(weights, visible)),
+        image=map_archive.format_data_uri(picture),
     )  # fmt: skip
 
 
@@ -164,6 +163,7 @@ def _build_picks(report: HeadsReport, picks: HeadPicks) -> Iterator[Block]:
         yield Heading(f"All {count} heads by score")
     for top in picks.top:
         score = scores[top.score]
+        chance = "" if score.chance is None else f"; chance is {format_number(score.chance, 3)}"
         groups = [(f"Top {len(top.heads)} by {score.label}", top.heads)]
         groups += [(f"Random {len(picks.random)}", picks.random)] if picks.random else []
         pictures = (
@@ -174,7 +174,7 @@ def _build_picks(report: HeadsReport, picks: HeadPicks) -> Iterator[Block]:
         )
         shown: list[Block] = [
             Interactive(Markup('<div class="picks">{}</div>').format(Markup("").join(pictures))),
-            section.note(_explain_value(score)),
+            section.note(f"The number below each map is its {score.label} score{chance}."),
         ]
         if top is picks.top[0]:
             yield from shown
@@ -184,12 +184,6 @@ def _build_picks(report: HeadsReport, picks: HeadPicks) -> Iterator[Block]:
 
 def _draw_picks(entries: Iterable[MapEntry], score: str) -> Iterator[Markup]:
     for entry in entries:
-        weights, visible = map_archive.unpack_maps(entry)
         value = entry.scores[score][0][0] if score in entry.scores else None
         caption = Markup("<span>{}</span>{}").format(entry.arm, format_number(value, 2))
-        yield _draw_head(entry, weights[0, 0], visible[0], (0, 0), caption)
-
-
-def _explain_value(score: HeadScore) -> str:
-    chance = "" if score.chance is None else f"; chance is {format_number(score.chance, 3)}"
-    return f"The number below each map is its {score.label} score{chance}."
+        yield _draw_head(entry, *map_archive.unpack_maps(entry), 0, 0, caption)

@@ -30,9 +30,11 @@ def build(report: Report, context: PageContext) -> Section | None:
             "better."
         )
         first, samples = text.samples[0], _build_samples(text)
-        blocks += [Heading("Generated samples"), reading, Code(first.prompt)]
-        blocks.append(Fold("Samples of all arms", [samples]) if many else samples)
-        blocks.append(Fold("Original continuation", [Code(first.rest)]))
+        shown: list[Block] = [
+            Code(first.prompt), samples, Fold("Original continuation", [Code(first.rest)]),
+        ]  # fmt: skip
+        blocks += [Heading("Generated samples"), reading]
+        blocks += [Fold("Samples of all arms", shown)] if many else shown
     return Section("text", "Running text", blocks)
 
 

@@ -5,8 +5,9 @@ by the interval's half-width. Ranks and e-values have no boundary, only their in
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from attnlab.report import section
 from attnlab.report.number_format import (
     NONE,
     format_bound,
@@ -16,6 +17,7 @@ from attnlab.report.number_format import (
     format_percent,
 )
 from attnlab.report.schema import ClaimResult, InterimAnalyses, InterimAnalysis, Verdict
+from attnlab.report.section import Cell, Column, Table
 from attnlab.report.verdicts.evidence_bases import BASES
 
 STATE_DECIDED = "decided"
@@ -125,14 +127,6 @@ def format_analysis_interval(claim: ClaimResult, row: InterimAnalysisRow) -> str
     return f"at least {bound}" if high is None else f"at most {bound}"
 
 
-def format_analysis_level(row: InterimAnalysisRow) -> str:
-    return (
-        NONE
-        if row.analysis is None or row.analysis.level is None
-        else f"{format_percent(row.analysis.level)}%"
-    )
-
-
 def format_boundary(claim: ClaimResult, row: InterimAnalysisRow, side: str) -> str:
     """Format the estimates that would have sufficed to support or to refute the claim."""
     ends = row.support_bounds if side == "support" else row.refute_bounds
@@ -150,22 +144,40 @@ def format_boundary(claim: ClaimResult, row: InterimAnalysisRow, side: str) -> s
     return f"between {first} and {last}" if low < high else "no estimate: the interval is too wide"
 
 
-HEADER = (
-    "interim analysis", "seeds", "estimate", "interval", "confidence level", "SUPPORTED if", "REFUTED if",
-    "outcome",
-)  # fmt: skip
-
-
-def build_analysis_cells(claim: ClaimResult, row: InterimAnalysisRow) -> list[str]:
-    """Build a row under HEADER as text."""
-    sides = [format_boundary(claim, row, side) for side in ("support", "refute")]
-    outcome = claim.verdict if row.state == STATE_DECIDED else row.state
-    result = (
-        format_analysis_estimate(claim, row),
-        format_analysis_interval(claim, row),
-        format_analysis_level(row),
+def build_analyses_table(claim: ClaimResult, number: int) -> Table:
+    """A row per planned interim analysis of the claim with this number."""
+    columns = [
+        Column("", "claim"), Column("interim analysis", "analysis"), Column("seeds"), Column("", "n"),
+        Column("estimate"), Column("interval", ends=("low", "high")), Column("confidence level", "level"),
+        Column(f"{Verdict.SUPPORTED} if", "supported_if"), Column(f"{Verdict.REFUTED} if", "refuted_if"),
+        Column("outcome"),
+    ]  # fmt: skip
+    rows: list[list[Cell | str]] = []
+    for row in build_analysis_rows(claim):
+        analysis = row.analysis
+        low, high, level = (analysis.low, analysis.high, analysis.level) if analysis else (None,) * 3
+        is_decided = row.state == STATE_DECIDED
+        rows.append(
+            [
+                section.number(number),
+                section.number(row.number),
+                section.number(row.seeds),
+                section.number(analysis.n if analysis else None),
+                replace(
+                    section.number(analysis.estimate if analysis else None),
+                    text=format_analysis_estimate(claim, row),
+                ),
+                Cell(format_analysis_interval(claim, row), None, low, high, kind="number"),
+                Cell(NONE if level is None else f"{format_percent(level)}%", level, kind="number"),
+                *(Cell(format_boundary(claim, row, side)) for side in ("support", "refute")),
+                section.verdict(claim.verdict) if is_decided else row.state,
+            ]
+        )
+    caption = (
+        f"Interim analyses of claim {number}: {format_analyses_title(claim)}. Each row has the estimates "
+        "that would support or refute the claim."
     )
-    return [str(row.number), str(row.seeds), *result, *sides, outcome]
+    return Table(f"interim_analyses.{number}", caption, columns, rows, is_sortable=False)
 
 
 def format_analyses_title(claim: ClaimResult) -> str:

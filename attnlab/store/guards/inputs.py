@@ -43,11 +43,7 @@ def validate_inputs(config: Mapping[str, Any]) -> None:
 
 
 def require_data_files(config: Mapping[str, Any]) -> None:
-    """Check that the text files of a config exist; patterns are matched when they are read.
-
-    Raises:
-        InvalidConfig: With the key and the path.
-    """
+    """Check that the text files of a config exist; patterns are matched when they are read."""
     data: Any = config.get("data")
     for key in DATA_FILE_KEYS if isinstance(data, Mapping) else ():
         if _reads_data_files(data, key) and not has_magic(data[key]) and not os.path.exists(data[key]):
@@ -60,9 +56,6 @@ def reject_special_files(key: str, path: Path, *, recursive: bool) -> None:
 
     Args:
         recursive: Also check the files below a folder.
-
-    Raises:
-        InvalidConfig: With the key and the kind of file.
     """
     for candidate in islice(_iterate_tree(path), MAX_FOLDER_ENTRIES) if recursive else [path]:
         if kind := describe_special_file(candidate):

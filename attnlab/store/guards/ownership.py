@@ -134,11 +134,7 @@ def load_owned_run(folder: Path) -> RunConfig | None:
 
 
 def require_file_paths(folder: Path) -> None:
-    """Check before training that no folder and no link out of it stands in place of a file that a run writes.
-
-    Raises:
-        InvalidConfig: one does.
-    """
+    """Check before training that no folder and no link out of it replaces a file that a run writes."""
     resolve_below(folder.parent, folder.name)
     for name in RUN_FILE_NAMES:
         if (folder / name).is_symlink():

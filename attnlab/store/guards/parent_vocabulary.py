@@ -16,9 +16,6 @@ def require_same_vocabulary(
         parent_facts: Data facts of the parent, as in `RunEstimate.data`.
         run_facts: Data facts of this run.
         difference: Difference of the vocabularies, if both are known token by token.
-
-    Raises:
-        InvalidConfig: One line, if the token ids differ or may differ.
     """
     parent_vocabulary = parent_facts.get("vocabulary")
     run_vocabulary = run_facts.get("vocabulary")

@@ -264,11 +264,7 @@ def _lock_log(root: Path) -> Iterator[Path]:
 
 @contextmanager
 def _convert_log_errors(path: Path) -> Iterator[None]:
-    """Convert errors of reading or writing the log.
-
-    Raises:
-        InvalidConfig: One line with the path and the reason.
-    """
+    """Convert errors of reading or writing the log."""
     if kind := describe_special_file(path):
         raise InvalidConfig(
             f"{path} is {kind}, but attnlab needs a regular file there for the preregistrations: move it away"

@@ -20,8 +20,6 @@ from attnlab.store.lease import HOST
 from attnlab.store.process_identity import get_process_state, identify_process
 from attnlab.store.run_schema import FrozenModel, RunId
 
-REFERENCE_KIND: Literal["a user of attnlab's runs"] = "a user of attnlab's runs"
-
 
 class RunReference(FrozenModel):
     """References of one planned report, or if `experiment` is None of a command without a report.
@@ -33,7 +31,7 @@ class RunReference(FrozenModel):
         forgotten: Time when a person released its runs.
     """
 
-    what: Literal["a user of attnlab's runs"] = REFERENCE_KIND
+    what: Literal["a user of attnlab's runs"] = "a user of attnlab's runs"
     title: str
     experiment: str | None
     command: str
@@ -86,14 +84,17 @@ def write_references(
     ownership.mark_store(root)
     folder = root / file_names.REFERENCES_FOLDER
     folder.mkdir(exist_ok=True)
-    paths = [folder / _make_file_name(reference) for reference in references]
+    reference_by_path: dict[Path, RunReference] = {}
+    for reference in references:  # one name per report and set of runs
+        title = file_names.make_file_name(reference.title.replace("@", "_"))  # as earlier versions named it
+        digest = fingerprint.compute_digest([reference.report, reference.runs], 8)
+        reference_by_path[folder / f"{title}~{digest}.json"] = reference
     with ownership.lock_store(root):
-        for path, reference in zip(paths, references, strict=True):
+        for path, reference in reference_by_path.items():
             write_json(path, reference.to_dict())
-        for path in replaced_files:
-            if path not in paths:
-                path.unlink(missing_ok=True)
-    return paths
+        for path in set(replaced_files) - reference_by_path.keys():
+            path.unlink(missing_ok=True)
+    return [*reference_by_path]
 
 
 def mark_published(path: Path) -> None:
@@ -101,15 +102,17 @@ def mark_published(path: Path) -> None:
 
     If that fails, its runs stay protected like those of a killed command.
     """
-    reference = _read_reference(path)
-    with suppress(OSError):
-        if reference is not None:
-            write_json(path, reference.model_copy(update={"published": ownership.get_timestamp()}).to_dict())
+    with suppress(OSError, ValidationError):
+        _mark(path, RunReference.model_validate(read_json(path)), "published")
 
 
 def mark_forgotten(path: Path, reference: RunReference) -> None:
     """Release the runs of a reference until its command runs again."""
-    write_json(path, reference.model_copy(update={"forgotten": ownership.get_timestamp()}).to_dict())
+    _mark(path, reference, "forgotten")
+
+
+def _mark(path: Path, reference: RunReference, key: str) -> None:
+    write_json(path, {**reference.to_dict(), key: ownership.get_timestamp()})
 
 
 def delete_reference(path: Path) -> None:
@@ -123,21 +126,8 @@ def load_references(root: Path) -> tuple[dict[Path, RunReference], list[Path]]:
     references = dict[Path, RunReference]()
     broken = list[Path]()
     for path in sorted((root / file_names.REFERENCES_FOLDER).glob("[!.]*.json")):
-        reference = _read_reference(path)
-        if reference is None:
+        try:
+            references[path] = RunReference.model_validate(read_json(path))
+        except (OSError, ValidationError):
             broken.append(path)
-        else:
-            references[path] = reference
     return references, broken
-
-
-def _read_reference(path: Path) -> RunReference | None:
-    with suppress(OSError, ValidationError):
-        return RunReference.model_validate(read_json(path))
-    return None
-
-
-def _make_file_name(reference: RunReference) -> str:
-    """Return one name per report and set of runs, so a repeated command replaces its last file."""
-    title = file_names.make_file_name(reference.title.replace("@", "_"))  # as earlier versions named it
-    return f"{title}~{fingerprint.compute_digest([reference.report, reference.runs], 8)}.json"

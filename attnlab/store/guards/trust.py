@@ -56,22 +56,14 @@ def declare_names(configs: Iterable[Mapping[str, Any]]) -> None:
 
 
 def load_trusted_run(folder: Path) -> RunConfig:
-    """Load the config of a run of which something is built, and check all names in it.
-
-    Raises:
-        InvalidConfig: One line, as from `run_directories.load_run_config` and `require_trusted_objects`.
-    """
+    """Load the config of a run of which something is built, and check all names in it."""
     run_config = run_directories.load_run_config(folder)
     require_trusted_objects(run_config.config, folder / "spec.json")
     return run_config
 
 
 def require_trusted_names(config: Mapping[str, Any], file: Path) -> None:
-    """Check all names in a stored config without importing anything.
-
-    Raises:
-        InvalidConfig: One line with the key, the name and `file`, for the first untrusted name.
-    """
+    """Check all names in a stored config without importing anything."""
     for key, name in _find_undeclared_names(config, file):
         if any(part.startswith("__") or not part.isidentifier() for part in name.split(".")):
             raise InvalidConfig(f"{file}: {key} = {name} is not a valid dotted name for a stored config")
@@ -87,9 +79,6 @@ def require_trusted_objects(config: Mapping[str, Any], file: Path) -> None:
 
     A module may expose another module's objects under its own name. Imports every module that is named and
     not declared, including torch.
-
-    Raises:
-        InvalidConfig: One line with the key, the name and `file`, for the first untrusted name or object.
     """
     require_trusted_names(config, file)
     for key, name in _find_undeclared_names(config, file):

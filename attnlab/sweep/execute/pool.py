@@ -142,11 +142,7 @@ class Pool:
 
 
 def validate_resources(runs: Sequence[RunConfig], settings: Mapping[str, Any]) -> None:
-    """Check that this machine has the slots that each run needs.
-
-    Raises:
-        InvalidConfig: a run needs more devices than there are.
-    """
+    """Check that this machine has the slots that each run needs."""
     kinds = {run.estimate.device_kind for run in runs}
     slots_by_kind = {kind: worker_slots.list_configured_slots(kind, settings) for kind in kinds}
     for run in runs:

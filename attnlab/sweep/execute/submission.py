@@ -290,11 +290,7 @@ def validate_stored_configs(runs: Sequence[RunConfig], root: Path) -> None:
 
 
 def validate_parents(runs: Sequence[RunConfig], root: Path) -> None:
-    """Check that each parent is a run of the same command or a finished run with usable weights.
-
-    Raises:
-        InvalidConfig: it is neither.
-    """
+    """Check that each parent is a run of the same command or a finished run with usable weights."""
     command_ids = {run.id for run in runs}
     for run in runs:
         parent = run.config.get("parent")

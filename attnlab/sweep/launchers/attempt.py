@@ -203,11 +203,7 @@ def count_gpus_per_run(folders: Sequence[Path], requested: float | None, key: st
 
 
 def import_library(module: str, launcher: str) -> ModuleType:
-    """Import the launcher's library late, because Hydra imports every plugin at each start.
-
-    Raises:
-        InvalidConfig: it is not installed.
-    """
+    """Import the launcher's library late, because Hydra imports every plugin at each start."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

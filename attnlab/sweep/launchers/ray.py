@@ -67,11 +67,7 @@ def launch_on_ray(
 
 
 def get_required_resources(folders: Sequence[Path], options: Mapping[str, Any]) -> dict[str, float]:
-    """Return the resources per run, by Ray's name.
-
-    Raises:
-        InvalidConfig: an option is invalid.
-    """
+    """Return the resources per run, by Ray's name."""
     cpus = options["num_cpus"]
     if cpus <= 0:
         raise InvalidConfig(f"hydra.launcher.num_cpus={cpus:g}: must be above 0")
@@ -98,11 +94,7 @@ def _enable_token_auth(address: str) -> None:
 
 
 def import_ray(address: str) -> Any:
-    """Import Ray, which reads how to authenticate at a cluster as soon as it is imported.
-
-    Raises:
-        InvalidConfig: it is not installed.
-    """
+    """Import Ray, which reads how to authenticate at a cluster as soon as it is imported."""
     _enable_token_auth(address)
     return import_library("ray", "ray")
 

@@ -83,11 +83,7 @@ def check_arm(
     checker: Checker,
     target: tuple[str, str, float] | None = None,
 ) -> Arm:
-    """Check a composed arm; with a `target` (key, figure, value), first solve the key for that value.
-
-    Raises:
-        InvalidConfig: The arm cannot be trained; the message is one line.
-    """
+    """Check a composed arm; with a `target` (key, figure, value), first solve the key for that value."""
     arm = Arm(name, composed, {}, tuple(overrides), RunEstimate(), {})
     if target is not None:
         key, figure, value = target
@@ -132,9 +128,6 @@ def link_parents(runs: list[RunConfig], arms: set[str]) -> list[RunConfig]:
     """Replace `parent: <arm>` by the id of that arm's run with the same seed.
 
     The parent's id becomes part of the child's.
-
-    Raises:
-        InvalidConfig: The arms continue from one another in a circle.
     """
     linked = {(run.arm, run.seed): run for run in runs if run.config.get("parent") not in arms}
     while len(linked) < len(runs):
@@ -189,11 +182,7 @@ def locate_invalid_key(message: str, arm: str, arm_overrides: Sequence[str]) -> 
 
 
 def reject_duplicate_runs(runs: Sequence[RunConfig]) -> None:
-    """Check that every arm has runs of its own.
-
-    Raises:
-        InvalidConfig: Two arms give the same run.
-    """
+    """Check that every arm has runs of its own."""
     run_by_id: dict[str, RunConfig] = {}
     for run in runs:
         other = run_by_id.setdefault(run.id, run)

@@ -35,11 +35,7 @@ class Checker:
         self._pipe: Connection | None = None  # opened by the first request: until then the server imports
 
     def check(self, config: Mapping[str, Any]) -> RunEstimate:
-        """Return the trainer's estimate, cached per config, code, device and data (see `check_cache`).
-
-        Raises:
-            InvalidConfig: The trainer cannot run the config; the message is one line.
-        """
+        """Return the trainer's estimate, cached per config, code, device and data (see `check_cache`)."""
         inputs.validate_inputs(config)
         inputs.require_data_files(config)  # before the server has imported the trainer
         answer = check_cache.load_or_run_check(

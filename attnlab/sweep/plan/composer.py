@@ -228,9 +228,6 @@ class Composer:
         """Check that no line selects an option of a group whose keys the preset sets.
 
         The preset's keys are merged last, so a part of the option would be lost without a word.
-
-        Raises:
-            InvalidConfig: A line does.
         """
         preset = composed.choices.get(PRESET_GROUP)
         file = self.find_config_file(f"{PRESET_GROUP}/{preset}") if preset else None

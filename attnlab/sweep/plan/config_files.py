@@ -188,11 +188,7 @@ def _get_file_version(file: Path) -> tuple[int, ...]:
 
 
 def _reject_option_lists(defaults: Any, file: str) -> None:
-    """Check a defaults list.
-
-    Raises:
-        InvalidConfig: It gives a group a list of options.
-    """
+    """Check a defaults list."""
     for entry in defaults if isinstance(defaults, list) else ():
         for key, options in entry.items() if isinstance(entry, dict) else ():
             group = str(key).split(" ")[-1].partition("@")[0].removeprefix("/")

@@ -74,11 +74,7 @@ def expand_declared_claims(declared: dict[str, Any]) -> dict[str, Any]:
 
 
 def complete_experiment(config: Mapping[str, Any]) -> Experiment:
-    """Return the experiment that a config declares.
-
-    Raises:
-        InvalidConfig: A part is missing or invalid; the message is one line.
-    """
+    """Return the experiment that a config declares."""
     declared = {key: value for key, value in select_experiment_keys(config).items() if value is not None}
     name = declared.get("name") or "the experiment"
     for key in _REQUIRED_KEYS:
@@ -172,11 +168,7 @@ def _name_sweep(grid: SweptGrid) -> str:
 
 
 def reject_experiment_keys(base: Mapping[str, Any]) -> None:
-    """Check that no key is set that only an experiment may have.
-
-    Raises:
-        InvalidConfig: One is set.
-    """
+    """Check that no key is set that only an experiment may have."""
     for key in ("seeds", "looks", "compute_calibration", "tune", "corpora", "ladder", "leakage", "overrides"):
         if base.get(key) is not None:
             hint = "add +experiment=NAME, or set seed=0,1" if key == "seeds" else "add +experiment=NAME"

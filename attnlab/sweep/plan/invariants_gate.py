@@ -38,11 +38,7 @@ def collect_broken_invariants(plans: Sequence[Plan], checker: Checker) -> dict[s
 
 
 def reject_broken_arms(broken_by_arm: Mapping[str, Sequence[str]]) -> None:
-    """Check the outcome of the invariants.
-
-    Raises:
-        InvalidConfig: An arm breaks one.
-    """
+    """Check the outcome of the invariants."""
     for arm, broken in broken_by_arm.items():
         more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
         raise InvalidConfig(

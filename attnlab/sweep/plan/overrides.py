@@ -122,9 +122,6 @@ def reject_duplicate_keys(overrides: Sequence[Override], can_sweep: bool = True)
 
     A mapping sets each key within it. Keys of `EXECUTION_GROUPS` may be repeated; the last value counts, as
     everywhere in Hydra. `can_sweep`: whether both values could be swept instead.
-
-    Raises:
-        InvalidConfig: A key is set twice.
     """
     lines: dict[str, str] = {}
     for override in overrides:
@@ -203,9 +200,6 @@ def reject_hidden_overrides(lines: Sequence[str], arm: str, arm_overrides: Seque
 
     An arm's overrides come last, so a command line override of the same key would be silently lost. Selecting
     an option of a group neither hides nor loses the keys within it, which Hydra sets afterwards.
-
-    Raises:
-        InvalidConfig: One is hidden.
     """
     for key, line in index_by_key(lines).items():
         for arm_key, arm_line in index_by_key(arm_overrides).items():

@@ -237,9 +237,6 @@ def plan_command(
         lookup: Returns the result of a stored run by its id, None if there is none.
         commit: The commit of attnlab, and whether its checkout was edited.
         module: The trainer whose checked arms are cached; None turns the cache off.
-
-    Raises:
-        InvalidConfig: The command cannot be carried out; the message is one line.
     """
     parsed = parse_command(arguments, composer.loader)
     exploratory = (
@@ -642,11 +639,7 @@ def _reject_replaced_keys(
 
 
 def _reject_unused_seeds(experiment: Experiment, seeds: Sequence[int], origin: ExperimentSource) -> None:
-    """Check that the interim analyses use all seeds; `looks=` alone on the command line may use fewer.
-
-    Raises:
-        InvalidConfig: They do not.
-    """
+    """Check that the interim analyses use all seeds; `looks=` alone on the command line may use fewer."""
     is_shortened = "looks" in origin.overrides and "seeds" not in origin.overrides
     if len(seeds) > len(experiment.seeds) and not is_shortened:
         raise InvalidConfig(

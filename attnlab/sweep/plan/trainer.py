@@ -19,11 +19,7 @@ class Trainer(Protocol):
     """
 
     def check(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the estimate of a run before it starts, as fields of `run_schema.RunEstimate`.
-
-        Raises:
-            ValueError: The run cannot be trained.
-        """
+        """Return the estimate of a run before it starts, as fields of `run_schema.RunEstimate`."""
         ...
 
     def run(self, folder: Path) -> None:

@@ -158,8 +158,8 @@ def _validate_ratio_claim(
             f"{what}, which is 0 in arm {arms[1]}: use compare: difference", _make_claim_key(index, "metric")
         )
     for arm in arms:
-        is_counted = estimates[arm].get(name) is not None
-        if not is_counted and _get_metric_kind(estimates[arm], name) not in (None, *_POSITIVE_KINDS):
+        definition = estimates[arm].metric_definitions.get(name)
+        if definition and definition.unit != "B" and definition.kind not in _POSITIVE_KINDS:
             raise InvalidConfig(
                 f"{what}, which may be 0: use compare: difference", _make_claim_key(index, "compare")
             )

@@ -42,9 +42,6 @@ def show_plans(
         root: the runs directory.
         settings: the config group `sweep`.
         extend: adds the runs that follow from the learning rates which tuning has selected.
-
-    Raises:
-        InvalidConfig: the view is unknown.
     """
     if view not in VIEWS:
         raise InvalidConfig(

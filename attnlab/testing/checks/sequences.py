@@ -163,9 +163,6 @@ def _require_finite_padding(subject: Subject, x: Tensor, is_token: Tensor) -> No
     """Require finite outputs at padding, and finite gradients of the outputs at tokens.
 
     They are computed in float32: some masks overflow in float64.
-
-    Raises:
-        CheckFailed: one is not finite.
     """
     adapter = subject.build(torch.float32)
     x = x.float()

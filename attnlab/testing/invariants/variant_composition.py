@@ -149,11 +149,7 @@ def _require_other_sizes(variant: Variant, larger: Variant) -> Variant | None:
 
 
 def reject_hidden_options(choices: Mapping[str, Any], folders: Sequence[Path]) -> None:
-    """Check that no later folder has another file for a selected option: Hydra uses that of the first.
-
-    Raises:
-        InvalidConfig: A folder has.
-    """
+    """Check that no later folder has another file for a selected option: Hydra uses that of the first."""
     for group, option in choices.items():
         if hidden := describe_hidden_file(f"{group}/{option}", folders):
             raise InvalidConfig(hidden)

@@ -110,9 +110,6 @@ def build_module(factory: Factory, seed: int) -> Callable[..., Any]:
     """Call the factory with seeded random generators. Add noise to parameters that are constant.
 
     Zero output projections, unit gains and zero biases would hide defects.
-
-    Raises:
-        InvalidConfig: the factory raises.
     """
     with use_seed(seed):
         try:

@@ -105,11 +105,7 @@ class TransformersAdapter(ModuleAdapter):
         )
 
     def _build_rotary(self) -> nn.Module:
-        """Build the rotary embedding that is defined beside the attention class or a class it extends.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """Build the rotary embedding that is defined beside the attention class or a class it extends."""
         for base in type(self.module).__mro__:
             candidates = [
                 value

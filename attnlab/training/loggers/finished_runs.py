@@ -31,23 +31,20 @@ def log_finished_run(folder: Path, group: Mapping[str, Any], tag: str | None) ->
     result = run_directories.load_run_result(folder)
     if not names or result is None or not result.is_done:
         return
-    if logger_notes.WANDB in names and not logger_notes.read_note(folder, logger_notes.WANDB).get("done"):
+    note = logger_notes.read_note(folder, logger_notes.WANDB)
+    if logger_notes.WANDB in names and not note.get("done"):
         for incomplete_folder in logger_notes.get_wandb_folder(folder).glob(f"offline-run-*-{folder.name}"):
             shutil.rmtree(incomplete_folder)  # its process died: the whole run is logged again
             logger_notes.update_note(folder, logger_notes.WANDB, last={})
-    logged_tags = logger_notes.read_note(folder, logger_notes.WANDB).get("tags", ())
     run_config = run_directories.load_run_config(folder).with_changes(estimate=result.estimate)
-    loggers = open_loggers(group, run_config, folder, names, [*logged_tags, *([tag] if tag else [])])
-    _log_stored_maps(folder, loggers)
-    for logger in loggers:
-        logger.close(summarize_metrics(result), 0)
-
-
-def _log_stored_maps(folder: Path, loggers: list[Any]) -> None:
+    tags = [*note.get("tags", ()), *filter(None, [tag])]
+    loggers = open_loggers(group, run_config, folder, names, tags)
     if (folder / "attention.npz").exists():
         with np.load(folder / "attention.npz") as saved:
             for step, maps in zip(saved["steps"].tolist(), saved["maps"], strict=True):
                 log_maps(loggers, maps, saved["layers"].tolist(), step)
+    for logger in loggers:
+        logger.close(summarize_metrics(result), 0)
 
 
 def main(arguments: list[str]) -> int:

@@ -28,11 +28,7 @@ GPU_MEMORY_GIB = {  # memory visible to torch, for GPUs whose names lack it
 
 
 def validate_data_memory(config: Mapping[str, Any]) -> None:
-    """Check the memory of a batch and of validation examples generated at once.
-
-    Raises:
-        ValueError: They would not fit into memory.
-    """
+    """Check the memory of a batch and of validation examples generated at once."""
     data = config["data"]
     available = get_device_memory("cpu")
     for key, value in data.items():

@@ -33,11 +33,7 @@ _NUMBER_ANNOTATIONS: Mapping[Any, Any] = {
 
 
 def validate_signatures(config: Mapping[str, Any]) -> None:
-    """Validate all values that a constructor annotates.
-
-    Raises:
-        ValueError: One line with the key, for the first invalid value.
-    """
+    """Validate all values that a constructor annotates."""
     for key, node in _iterate_groups(config):
         _validate_node(node, key)
 

@@ -10,11 +10,7 @@ from attnlab.model.huggingface.rope_config import Config
 
 
 def find_family(theirs: Config, families: Mapping[str, Family]) -> Family:
-    """The family of a config, by its `model_type`.
-
-    Raises:
-        ValueError: The type is not known.
-    """
+    """The family of a config, by its `model_type`."""
     model_type: Any = theirs.get("model_type")
     if not isinstance(model_type, str) or model_type not in families:
         raise ValueError(f"model_type {model_type!r} is not known (known: {', '.join(families)})")

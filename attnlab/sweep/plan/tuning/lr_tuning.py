@@ -120,11 +120,7 @@ def parse_rate_grid(experiment: Experiment) -> RateGrid | None:
 
 
 def _reject_missing_tuned_file(point: Sequence[str], find: ConfigFinder) -> None:
-    """Check the file that `tuned=NAME` names: `optional /tuned` in the defaults ignores a missing one.
-
-    Raises:
-        InvalidConfig: The command line names a file that does not exist.
-    """
+    """Check the file that `tuned=NAME` names: `optional /tuned` in the defaults ignores a missing one."""
     for override in parse_overrides(point):
         name = override.value() if override.key_or_group == "tuned" else None
         if isinstance(name, str) and find(f"tuned/{name}") is None:

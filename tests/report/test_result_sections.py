@@ -1,0 +1,113 @@
+"""Effects, trade-off, curves and conditions as sections: their tables have the numbers of the report."""
+
+from pathlib import Path
+
+import pytest
+from worlds import SyntheticReports
+
+from attnlab.report.schema import Report, load_report
+from attnlab.report.section import ChartRow, Section, Table, Text, iterate_blocks, list_charts, list_tables
+from attnlab.report.sections import PageContext, curves, effects, length, tradeoff
+
+REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
+
+
+@pytest.fixture(scope="module")
+def heads_by_task() -> Report:
+    """A stored report with conditions, steps to a threshold and a proportion."""
+    return load_report(REFERENCES / "heads_by_task" / "report.json")
+
+
+def read_table(section: Section | None, name: str) -> list[dict]:
+    assert section is not None
+    return [*list_tables([section])[name].iterate_records()]
+
+
+def read_texts(section: Section) -> str:
+    return " ".join(block.plain for block in section.blocks if isinstance(block, Text))
+
+
+def test_effects_have_a_row_per_arm_and_metric_and_one_per_pair(synthetic_reports: SyntheticReports) -> None:
+    report = synthetic_reports["good"][0]
+    section = effects.build(report, PageContext())
+    keys = ("against", "unit", "primary", "n", "mean", "low", "high", "level", "margin", "sd", "p", "p_holm",
+            "p_equivalent", "p_noninferior", "verdict")  # fmt: skip
+    for row, record in zip(report.effects, read_table(section, "effects"), strict=True):
+        assert {key: record[key] or None for key in keys} == {key: getattr(row, key) or None for key in keys}
+        assert (record["arm"], record["metric"], record["training"]) == (row.arm, row.metric, None)
+    assert [(row["arm"], row["seed"], row["difference"]) for row in read_table(section, "pairs")] == [
+        (row.arm, pair.seed, pair.difference) for row in report.effects for pair in row.pairs
+    ]
+    unpaired = [row.model_copy(update={"pairs": []}) for row in report.effects]
+    section = effects.build(report.model_copy(update={"effects": unpaired}), PageContext())
+    assert [*list_tables([section])] == ["effects"], "no fold without content"
+    nothing = effects.build(synthetic_reports["nothing"][0], PageContext())
+    assert read_texts(nothing).endswith("No pair of finished runs to compare.")
+
+
+def test_tradeoff_has_a_row_per_cost_and_arm_and_a_chart_per_differing_cost(
+    synthetic_reports: SyntheticReports,
+) -> None:
+    report = synthetic_reports["good"][0]
+    section = tradeoff.build(report, PageContext())
+    points = [(panel, point) for panel in report.tradeoff for point in panel.points]
+    for (panel, point), record in zip(points, read_table(section, "costs"), strict=True):
+        assert [record[key] for key in ("arm", "cost", "value", "value_low", "value_high", "result")] == [
+            point.arm, panel.key, point.x, point.x_low, point.x_high, point.y,
+        ]  # fmt: skip
+        assert record["is_on_front"] is (point.arm in panel.pareto_front)
+    equal = [panel.label for panel in report.tradeoff if len({point.x for point in panel.points}) == 1]
+    assert equal
+    assert all(f"Equal in all arms: {label}, " in read_texts(section) for label in equal)
+    assert len(list_charts([section])) == len(report.tradeoff) - len(equal)
+    for size, is_named in ((2, True), (1, False)):
+        panels = [
+            panel.model_copy(update={"pareto_front": panel.pareto_front[:size]}) for panel in report.tradeoff
+        ]
+        section = tradeoff.build(report.model_copy(update={"tradeoff": panels}), PageContext())
+        [row] = [block for block in section.blocks if isinstance(block, ChartRow)]
+        assert ("The dashed line is the Pareto front." in row.caption) is is_named
+    nothing = tradeoff.build(synthetic_reports["nothing"][0], PageContext())
+    assert list_tables([nothing]) == {}
+
+
+def test_curves_have_all_points_in_tables_that_only_programs_and_pages_have(heads_by_task: Report) -> None:
+    section = curves.build(heads_by_task, PageContext())
+    assert heads_by_task.curves and heads_by_task.positions  # noqa: PT018
+    for name, axis, means in (
+        ("mean_curves", "tokens", [(line, line.tokens) for line in heads_by_task.curves.means]),
+        ("position_losses", "position", [(line, line.position) for line in heads_by_task.positions.means]),
+    ):
+        assert [
+            (record["arm"], record[axis], record["mean"], record["seeds"])
+            for record in read_table(section, name)
+        ] == [
+            (line.arm, place, value, line.seeds)
+            for line, places in means
+            for place, value in zip(places, line.values, strict=True)
+        ]
+    tables = [block for block in iterate_blocks(section.blocks) if isinstance(block, Table)]
+    assert all(table.is_long for table in tables)
+    assert [chart.name for chart in list_charts([section])] == ["curve0", "curve1", "positions"]
+    empty = curves.build(heads_by_task.model_copy(update={"curves": None, "positions": None}), PageContext())
+    assert read_texts(empty) == "No run has a curve."
+
+
+def test_conditions_have_a_column_per_arm_with_intervals_of_proportions_in_bounds(
+    heads_by_task: Report,
+) -> None:
+    [table] = heads_by_task.length
+    last = table.rows[-1]
+    rows = [*table.rows[:-1], last.model_copy(update={"cells": last.cells[1:], "undefined": ["mha"]})]
+    report = heads_by_task.model_copy(update={"length": [table.model_copy(update={"rows": rows})]})
+    section = length.build(report, PageContext())
+    [first, *_, unmeasured] = read_table(section, "conditions.recall")
+    cells = {cell.arm: cell for cell in table.rows[0].cells}
+    assert {arm: first[arm] for arm in cells} == {arm: cell.mean for arm, cell in cells.items()}
+    assert (first["tpa_low"], first["tpa_high"], first["x"]) == (0, 1, table.rows[0].x)
+    assert cells["tpa"].high is not None and cells["tpa"].high > 1  # noqa: PT018
+    assert unmeasured["mha"] is None
+    shown = next(block for block in iterate_blocks(section.blocks) if isinstance(block, Table))
+    assert shown.full_rows[-1].typed[2].text == "undefined"
+    nothing = heads_by_task.model_copy(update={"length": [], "steps_to_threshold": []})
+    assert length.build(nothing, PageContext()) is None
