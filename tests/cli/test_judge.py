@@ -11,11 +11,11 @@ from toys import TOY
 
 from attnlab.cli.verbs.compare import build_experiment
 from attnlab.cli.verbs.judge_configs import build_judge_experiment
+from attnlab.cli.verdict_output import MAX_LINES, print_lines
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
 from attnlab.report.schema import load_report
 from attnlab.report.tables.wording import describe_claim
-from attnlab.sweep.plan import overrides
 
 SEEDS = "looks=[3,5]"
 
@@ -87,13 +87,6 @@ def test_another_margin_keeps_the_first_report(run_judge, attnlab):
     assert judge("0.02") == first, "the same command updates its own report"
 
 
-def test_the_name_differs_from_that_of_compare():
-    words = ["heads=four", "heads=one", "margin=0.02", "looks=[3]"]
-    judged, _ = build_judge_experiment(make_options(*words), [TOY / "conf"])
-    compared, _ = build_experiment([["heads=four"], ["heads=one"]], words[2:], [TOY / "conf"])
-    assert judged["name"] == f"judge_{compared['name']}"
-
-
 def test_bad_input_exits_with_2_and_trains_nothing(run_judge, attnlab):
     exit_status, out, err = run_judge("heads=four", "heads=nobody", "--margin", "0.02")
     assert (exit_status, out) == (2, "")
@@ -135,42 +128,31 @@ def test_budget_is_controlled_in_addition_to_tokens():
     assert build_judge_experiment(make_options("heads=mha", "heads=gqa"))[0]["controlled"] == ["tokens"]
 
 
-def test_arm_may_be_a_yaml_file(tmp_path):
+def test_an_arm_may_be_a_yaml_file(tmp_path):
+    """Groups select options, interpolations stay, other contents have other names, and none is an error."""
     file = tmp_path / "mine.yaml"
-    file.write_text(
-        "model: {dim: 32, note: 'a b', sizes: [1, 2]}\noptim: {lr: 1e-3, compile: true, min_lr: null}\n"
-    )
-    experiment, _ = build_judge_experiment(make_options("heads=mha", str(file)))
-    lines = experiment["arm_overrides"]["mine"]
-    values = {override.key_or_group: override.value() for override in overrides.parse_overrides(lines)}
-    assert values == {
-        "model.dim": 32, "model.note": "a b", "model.sizes": [1, 2], "optim.lr": 1e-3, "optim.compile": True,
-        "optim.min_lr": None,
-    }  # fmt: skip
-
-
-def test_yaml_arm_selects_options_and_keeps_interpolations(tmp_path):
-    file = tmp_path / "mine.yaml"
-    file.write_text(
-        "heads: four\n+preset: gemma3\ndata/tokenizer: byte\nmodel: {ffn_width: '${times:2,${model.dim}}'}\n"
-    )
-    experiment, _ = build_judge_experiment(make_options("heads=one", str(file)), [CONF, TOY / "conf"])
-    assert experiment["arm_overrides"]["mine"] == [
-        "heads=four", "+preset=gemma3", "data/tokenizer=byte",
-        "++model.ffn_width='${times:2,${model.dim}}'",
-    ]  # fmt: skip
-    question = OmegaConf.create(experiment)["question"]
-    assert "ffn_width='${times:2,${model.dim}}' better than heads=one?" in question
-
-
-def test_other_contents_of_a_yaml_arm_are_another_comparison(tmp_path):
-    file = tmp_path / "gqa.yaml"
-    names = set()
-    for content in ("heads: gqa", "heads: mqa", "model: {dim: 64}"):
+    names = {build_judge_experiment(make_options("heads=one", "heads=two"), [TOY / "conf"])[0]["name"]}
+    names.add(build_experiment([["heads=one"], ["heads=two"]], [], [TOY / "conf"])[0]["name"])
+    for text, overrides in {
+        "heads: four\n+preset: gemma3\nmodel: {ffn_width: '${times:2,${model.dim}}'}\n": [
+            "heads=four", "+preset=gemma3", "++model.ffn_width='${times:2,${model.dim}}'",
+        ],
+        "optim: {lr: 1e-3, compile: true, min_lr: null}\nmodel: {note: 'a b', sizes: [1, 2]}": [
+            "++optim.lr=0.001", "++optim.compile=true", "++optim.min_lr=null", "++model.note='a b'",
+            "++model.sizes=[1,2]",
+        ],
+    }.items():  # fmt: skip
+        file.write_text(text)
+        experiment, _ = build_judge_experiment(make_options("heads=one", str(file)), [CONF, TOY / "conf"])
+        assert experiment["arm_overrides"]["mine"] == overrides
+        names.add(experiment["name"])
+        question = OmegaConf.create(experiment)["question"]
+        assert f"Is {' '.join(overrides)} better than heads=one?" == question
+    assert len(names) == 4
+    for content in ("", "- a\n", "a: [1\n", "defaults: [heads: gqa]\n"):
         file.write_text(content)
-        names.add(build_judge_experiment(make_options("heads=mha", str(file)))[0]["name"])
-    assert len(names) == 3
-    assert build_judge_experiment(make_options("heads=mha", "heads=gqa"))[0]["name"] in names
+        with pytest.raises(InvalidConfig, match=r"mine\.yaml"):
+            build_judge_experiment(make_options("heads=one", str(file)))
 
 
 @pytest.mark.parametrize(
@@ -188,9 +170,31 @@ def test_invalid_arguments_are_rejected(options, message):
         build_judge_experiment(options)
 
 
-@pytest.mark.parametrize("content", ["", "- a\n", "a: [1\n", "defaults: [heads: gqa]\n"])
-def test_yaml_file_without_settings_is_rejected(tmp_path, content):
-    file = tmp_path / "mine.yaml"
-    file.write_text(content)
-    with pytest.raises(InvalidConfig, match=r"mine\.yaml"):
-        build_judge_experiment(make_options("heads=mha", str(file)))
+def test_the_verdict_is_the_last_of_eight_lines(capsys):
+    notes = [f"EXPLORATORY: reason {number} " + "x" * 70 for number in range(5)]
+    print_lines(["report: " + "y" * 100, *notes], ["the verdict"], "report.json")
+    lines = capsys.readouterr().out.splitlines()
+    assert (len(lines), lines[-2:]) == (MAX_LINES, ["... more: report.json", "the verdict"])
+    assert lines[0] == "report: " + "y" * 100 or lines[1] == "  " + "y" * 100, "a path is not broken"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_compare_prints_its_verdicts_alone_on_stdout(attnlab, as_json):
+    line = ["compare", "heads=four", "heads=one", "heads=two", "margin=0.2", "seed=0,1,2"]
+    line += ["--config-path", str(TOY / "conf"), *(["--json"] if as_json else [])]
+    result = subprocess.run(
+        [sys.executable, "-m", "attnlab", *line],
+        cwd=attnlab.folder, env=attnlab.environment, text=True, timeout=60, capture_output=True,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    [source] = (attnlab.folder / "reports").glob("four_vs_one_vs_two*/report.json")
+    claims = load_report(source).verdict.claims
+    name = str(source.relative_to(attnlab.folder))
+    if as_json:
+        document = json.loads(result.stdout)
+        assert [row["verdict"] for row in document["claims"]] == [claim.verdict for claim in claims]
+        assert document["report"] == name
+        return
+    lines = result.stdout.splitlines()
+    assert (len(lines) <= MAX_LINES, f"report: {name}" in lines) == (True, True)
+    assert lines[-1].startswith("  ") or claims[-1].comparison_text in lines[-1]

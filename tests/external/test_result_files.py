@@ -33,13 +33,14 @@ ROWS = [
     {"seed": 4, "step": 20, "loss": 1.0},
 ]
 RUNS = [("3", (2.0, 1.5)), ("4", (1.0,))]
+EXACT = [0.1, 1e-300, math.pi, 2**-1074]
 
 
 def test_all_tables_mean_the_same(write, tmp_path):
     csv_text = "seed,step,loss\n" + "".join(f"{row['seed']},{row['step']},{row['loss']}\n" for row in ROWS)
     pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
     files = [
-        write(csv_text), tmp_path / "a.parquet",
+        write(csv_text), tmp_path / "a.parquet", write(csv_text.replace(",", "\t"), "a.TSV"),
         write("\ufeff" + csv_text.replace("\n", "\r\n"), "excel.csv"),
         write("\n".join(map(json.dumps, ROWS)) + "\n", "a.jsonl"),
     ]  # fmt: skip
@@ -47,17 +48,29 @@ def test_all_tables_mean_the_same(write, tmp_path):
         assert get_pairs(read_runs(file, "loss")) == RUNS
 
 
-def test_a_table_without_steps_has_a_run_per_row(write):
-    path = write("name,seed,loss\nx,1,2.5\ny,2,2.25\n")
-    assert get_pairs(read_runs(path, "loss")) == [("1", (2.5,)), ("2", (2.25,))]
-    named = read_runs(write("run,loss\nx,2.5\ny,2.25\n"), "loss")
-    assert get_pairs(named) == [(None, (2.5,)), (None, (2.25,))]
-
-
-def test_steps_are_sorted_and_sparse_rows_skipped(write):
-    path = write("seed,step,loss,other\n1,20,2,\n1,10,3,\n1,15,,7\n")
-    [run] = read_runs(path, "loss")
-    assert (run.steps, run.values) == ((10, 20), (3.0, 2.0))
+@pytest.mark.parametrize(
+    ("text", "runs"),
+    [
+        ("name,seed,loss\nx,1,2.5\ny,2,2.25\n", [("1", "done", (2.5,)), ("2", "done", (2.25,))]),
+        ("run,loss\nx,2.5\ny,2.25\n", [(None, "done", (2.5,)), (None, "done", (2.25,))]),
+        ("seed,step,loss,other\n1,20,2,\n1,10,3,\n1,15,,7\n", [("1", "done", (3.0, 2.0))]),  # sparse
+        (
+            "seed,loss,State\n1,2.0,finished\n2,nan,diverged\n3,,crashed\n",
+            [("1", "done", (2.0,)), ("2", "diverged", ()), ("3", "missing", ())],
+        ),
+        (
+            "seed,loss\n" + "".join(f"{seed},{value!r}\n" for seed, value in enumerate(EXACT)),
+            [(str(seed), "done", (value,)) for seed, value in enumerate(EXACT)],
+        ),
+        (
+            '{"run": "a\u2028b", "loss": 1.5}\n{"run": "c", "loss": 2}\n',
+            [(None, "done", (1.5,)), (None, "done", (2.0,))],
+        ),
+    ],
+)
+def test_rows_of_runs_and_of_evaluations(write, text, runs):
+    path = write(text, "a.jsonl" if text.startswith("{") else "a.csv")
+    assert [(run.seed, run.status, run.values) for run in read_runs(path, "loss")] == runs
 
 
 @pytest.mark.parametrize(
@@ -73,17 +86,6 @@ def test_evaluations_of_a_file_without_seeds_are_one_run(write, text, steps):
     assert (run.steps, run.values) == (steps, (3.0, 2.0))
     with pytest.raises(InvalidConfig, match=f"step {steps[0]} is there twice"):
         read_runs(write(text + text.partition("\n")[2]), "val_loss")
-
-
-def test_jsonl_ends_lines_at_newlines_alone(write):
-    runs = read_runs(write('{"run": "a\u2028b", "loss": 1.5}\n{"run": "c", "loss": 2}\n', "a.jsonl"), "loss")
-    assert [run.values for run in runs] == [(1.5,), (2.0,)]
-
-
-def test_status_replaces_the_value(write):
-    path = write("seed,loss,State\n1,2.0,finished\n2,nan,diverged\n3,,crashed\n")
-    runs = read_runs(path, "loss")
-    assert [(run.status, run.values) for run in runs] == [("done", (2.0,)), ("diverged", ()), ("missing", ())]
 
 
 def test_arm_column_and_seeds_in_names(write):
@@ -230,36 +232,20 @@ def test_axes_statuses_and_equal_values(write):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
+    ("name", "text", "arms", "message"),
     [
-        ("a.txt", "1\n", r"a.txt: cannot read .txt: give a .csv"),
-        ("a.jsonl", '{"loss": 1}\n[1]\n', r"a.jsonl:2: not an object"),
-        ("a.jsonl", "{\n", r"a.jsonl:1: not JSON"),
-        ("a.parquet", "no", r"a.parquet: "),
+        ("a.txt", "1\n", None, r"a.txt: cannot read .txt: give a .csv"),
+        ("a.jsonl", '{"loss": 1}\n[1]\n', None, r"a.jsonl:2: not an object"),
+        ("a.jsonl", "{\n", None, r"a.jsonl:1: not JSON"),
+        ("a.parquet", "no", None, r"a.parquet: cannot be read"),
+        ("a.csv", "arm,loss\na,1\n", "arms", r"no column arms \(--arm-column\) \(nearest: arm\)"),
+        ("a.csv", "arm,seed,loss\na,1,1\n,2,2\n", "arm", r"a.csv:3: no arm in the column arm"),
+        ("", "", None, "holds neither run directories of attnlab nor event files"),
+        ("", "", "arm", "--arm-column names a column of a table"),
+        ("none.csv", "", None, "no such file or folder"),
     ],
 )
-def test_unreadable_files_are_rejected(write, name, text, message):
+def test_unreadable_paths_and_arms_are_rejected(write, tmp_path, name, text, arms, message):
+    path = write(text, name) if text else tmp_path / name
     with pytest.raises(InvalidConfig, match=message):
-        read_runs(write(text, name), "loss")
-
-
-def test_missing_paths_and_empty_folders_are_rejected(tmp_path):
-    with pytest.raises(InvalidConfig, match="no such file or folder"):
-        read_runs(tmp_path / "none.csv", "loss")
-    with pytest.raises(InvalidConfig, match="holds neither run directories of attnlab nor event files"):
-        read_runs(tmp_path, "loss")
-    with pytest.raises(InvalidConfig, match="--arm-column names a column of a table"):
-        read_runs(tmp_path, "loss", "arm")
-
-
-def test_arm_column_must_exist_and_be_filled(write):
-    with pytest.raises(InvalidConfig, match=r"no column arms \(--arm-column\) \(nearest: arm\)"):
-        read_runs(write("arm,loss\na,1\n"), "loss", "arms")
-    with pytest.raises(InvalidConfig, match=r"a.csv:3: no arm in the column arm"):
-        read_runs(write("arm,seed,loss\na,1,1\n,2,2\n"), "loss", "arm")
-
-
-def test_values_are_read_exactly(write):
-    values = [0.1, 1e-300, math.pi, 2**-1074]
-    path = write("seed,loss\n" + "".join(f"{seed},{value!r}\n" for seed, value in enumerate(values)))
-    assert [run.values[0] for run in read_runs(path, "loss")] == values
+        read_runs(path, "loss", arms)

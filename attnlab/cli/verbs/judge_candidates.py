@@ -16,6 +16,7 @@ from attnlab.external.question import Declaration, Question, format_now
 from attnlab.external.result_files import ExternalRun, digest_runs, read_runs
 from attnlab.report.number_format import format_number
 from attnlab.report.schema import Verdict
+from attnlab.report.tables.wording import DELTA
 
 
 def main(options: argparse.Namespace) -> int:
@@ -58,21 +59,18 @@ def _test(options: argparse.Namespace, question: Question | None) -> int:
         tests = log.test_candidates(candidates)
         output = _summarize(log, tests)
     winners = [test for test in tests if test.accepted]
-    confirm = []
+    conclusions = [_describe_budget(log)]
     if winners:
         best = max(winners, key=lambda test: test.e_value)
         command = f"judge --log {shlex.quote(options.log)} --confirm {shlex.quote(best.candidate)}"
         output["confirm"] = f"python -m attnlab {command} FRESH_CHAMPION FRESH_CANDIDATE"
-        confirm = [
-            "confirm the winner on seeds that no test of the log has used, with the champion's runs first:",
-            output["confirm"],
-        ]
+        conclusions.insert(0, f"confirm on seeds that the log has not seen: {output['confirm']}")
     if options.json:
         print_json(output)
     else:
         tests.sort(key=lambda test: not test.accepted)  # first those that must not be cut
         outcomes = [_describe_test(test, question, is_known=test.test <= known) for test in tests]
-        print_lines(outcomes, [*confirm, _describe_budget(log)], options.log)
+        print_lines(outcomes, conclusions, options.log)
     return EXIT_BY_VERDICT[Verdict.SUPPORTED if winners else Verdict.INCONCLUSIVE][0]
 
 
@@ -177,26 +175,23 @@ def _summarize(log: CandidateLog, tests: list[CandidateTest]) -> dict[str, Any]:
 def _describe_test(test: CandidateTest, question: Question, *, is_known: bool) -> str:
     if not test.test:
         return f"not tested: {test.describe_shortage()}"
-    digits = file_report.count_digits(question.margin)
-    difference = format_number(test.estimate, digits, sign=True)
-    estimate = "a run diverged" if test.estimate is None else f"difference {difference}"
+    difference = format_number(test.estimate, file_report.count_digits(question.margin), sign=True)
+    estimate = "a run diverged" if test.estimate is None else f"{DELTA} {difference}"
     outcome = "ACCEPTED" if test.accepted else "not accepted"
-    repeated = f" (of these runs, already in the log since {test.time})" if is_known else ""
+    repeated = f" (in the log since {test.time})" if is_known else ""
     return (
         f"test {test.test}{repeated}: {test.candidate}: {outcome}: {estimate}, e-value {test.e_value:.3g}, "
-        f"needed {test.threshold:.3g}; {test.runs[0]} and {test.runs[1]} runs"
+        f"needed {test.threshold:.3g}"
     )
 
 
 def _describe_budget(log: CandidateLog) -> str:
-    budget = (
-        f"{log.path}: {len(log.tests)} {'candidate' if len(log.tests) == 1 else 'candidates'} tested, "
-        f"{log.discoveries} accepted; of the accepted ones, {100 * log.rate:g}% at most are expected to be "
-        f"false; digest {log.last_digest[:16]}"
+    following = f"the next needs an e-value of {log.next_threshold:.3g}"
+    ending = "the batch takes no more" if log.procedure == "batch" else following
+    return (
+        f"{log.path}: {log.discoveries} of {len(log.tests)} candidates accepted, of which "
+        f"{100 * log.rate:g}% at most are expected to be false; {ending}; digest {log.last_digest[:16]}"
     )
-    if log.procedure == "batch":
-        return f"{budget}; the batch takes no more candidates"
-    return f"{budget}; the next candidate needs an e-value of {log.next_threshold:.3g}"
 
 
 def _read_rate(text: str | None) -> float | None:
