@@ -7,6 +7,7 @@ scipy's `nct` gives NaN. The normal approximation would promise 1.62 sd at n = 3
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy import special
@@ -109,7 +110,7 @@ class SeedsToDecide:
     low: int | None
     high: int | None
     power: float
-    ends: str  # "support" or "refute": the expected decision
+    ends: Literal["support", "refute"]  # the expected decision
 
 
 def estimate_seeds_to_decide(
