@@ -21,6 +21,7 @@ from attnlab.sweep import wandb_view
 from attnlab.sweep.execute import process_control
 from attnlab.sweep.execute.logger_sync import run_logging_process
 from attnlab.sweep.plan.fork_server import Context
+from attnlab.sweep.wandb_tables import build_comparison_rows, build_interim_rows, build_summary
 from attnlab.training.loggers import logger_notes
 from attnlab.training.loggers.wandb_logger import WandbSettings, finish_run
 
@@ -107,12 +108,6 @@ def _log_report_run(folder: Path, root: Path, settings: Mapping[str, Any]) -> No
 
 def _log_report_content(run: Any, settings: Any, folder: Path, report: Report) -> None:
     import wandb
-
-    from attnlab.sweep.wandb_tables import (  # late: it imports scipy
-        build_comparison_rows,
-        build_interim_rows,
-        build_summary,
-    )
 
     columns, rows = build_comparison_rows(report)
     tables = {"comparison": wandb.Table(columns=[*columns], data=rows)}
