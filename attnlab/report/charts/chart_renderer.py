@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +23,8 @@ PICTURE_WIDTH = 720  # pixels of a PNG
 
 
 @dataclass(frozen=True)
-class PlacedChart:
-    """A Vega-Lite spec with its left upper corner on a sheet and its scale."""
-
-    spec: dict[str, Any]
-    x: float
-    y: float
-    scale: float
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A page as SVG, and the charts that are drawn on it."""
-
-    source: str
-    charts: tuple[PlacedChart, ...] = ()
-
-
-@dataclass(frozen=True)
 class RenderedCharts:
-    """Name of a spec -> its SVG; name of a chart or sheet -> its PNG; the reason of each missing picture."""
+    """Name of a spec -> its SVG; name of a chart -> its PNG; the reason of each missing picture."""
 
     svgs: dict[str, str] = field(default_factory=dict)
     pngs: dict[str, bytes] = field(default_factory=dict)
@@ -59,8 +41,8 @@ class RenderedCharts:
         ]
 
 
-def render_charts(charts: Sequence[Chart], sheets: Mapping[str, Sheet] | None = None) -> RenderedCharts:
-    """Render charts as inline SVG, those with a picture as PNG too, and sheets as PNG.
+def render_charts(charts: Sequence[Chart]) -> RenderedCharts:
+    """Render charts as inline SVG, and those with a picture as PNG too.
 
     Raises nothing: a picture that cannot be rendered has its reason in `errors`.
     """
@@ -73,7 +55,6 @@ def render_charts(charts: Sequence[Chart], sheets: Mapping[str, Sheet] | None = 
         if chart.has_picture:
             spec = chart.draw() if chart.is_fixed else chart.draw(width=PICTURE_WIDTH)
             tasks.append({"name": chart.name, "label": None, "spec": spec})
-    tasks += [{"name": name, "label": None, "sheet": asdict(sheet)} for name, sheet in (sheets or {}).items()]
     results, reason = _run_renderer(tasks) if tasks else ([], "")
     rendered = RenderedCharts()
     for i, task in enumerate(tasks):

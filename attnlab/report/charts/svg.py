@@ -129,19 +129,6 @@ def render_png(spec: dict[str, Any]) -> bytes:
     return _quantize_png(vl_convert.vegalite_to_png(text, scale=2))
 
 
-def render_sheet(source: str, charts: list[dict[str, Any]]) -> bytes:
-    """An SVG of `summary` with its charts (spec, x, y, scale) as a PNG at one and a half times its size."""
-    import vl_convert
-
-    drawn_charts = "".join(
-        f'<g transform="translate({chart["x"]:g} {chart["y"]:g}) scale({chart["scale"]:g})">'
-        f"{vl_convert.vegalite_to_svg(_use_literal_colors(_format_vega_spec(chart['spec'])))}</g>"
-        for chart in charts
-    )
-    source = _INVALID_XML.sub("\ufffd", source).replace("</svg>", f"{drawn_charts}</svg>")
-    return _quantize_png(vl_convert.svg_to_png(source, scale=1.5))
-
-
 def _use_literal_colors(text: str) -> str:
     for placeholder, literal in LITERAL_COLORS.items():
         text = text.replace(placeholder, literal)
@@ -167,8 +154,6 @@ def main(tasks_file: Path, results_file: Path) -> None:
 
 def _render_task(task: dict[str, Any]) -> tuple[str, Any]:
     try:
-        if "sheet" in task:
-            return "png", base64.b64encode(render_sheet(**task["sheet"])).decode()
         if task["label"] is None:
             return "png", base64.b64encode(render_png(task["spec"])).decode()
         return "svg", render_svg(task["spec"], name=task["name"], label=task["label"])

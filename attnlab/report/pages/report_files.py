@@ -16,7 +16,6 @@ from attnlab.report.pages.html import render_page
 from attnlab.report.pages.index import find_report_sources, is_generated_index, render_index
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.report_page import build_report_page
-from attnlab.report.pages.summary import render_slide
 from attnlab.report.schema import Report, RunRow
 from attnlab.report.schema import format_json as format_json
 from attnlab.report.section import list_charts
@@ -28,7 +27,6 @@ from attnlab.report.verdicts.results import Run
 from attnlab.store.atomic_files import replace_atomically
 from attnlab.store.safe_paths import resolve_below
 
-SUMMARY_NAME = "summary"
 FORMULA_PREFIXES = (
     "=",
     "+",
@@ -104,14 +102,14 @@ def _render_files_once(source: Path) -> None:
     figures = resolve_below(folder, "figures")
     archive = map_archive.read_archive(source.with_name(map_archive.ARCHIVE_NAME))
     page = build_report_page(report, PageContext(find_bibliography(folder), archive))
-    rendered = render_charts(list_charts(page.sections), {SUMMARY_NAME: render_slide(report)})
+    rendered = render_charts(list_charts(page.sections))
     html = render_page(page, rendered).encode()
     figures.mkdir(exist_ok=True)
     for old in sorted(figures.glob("*.png")):
         if old.stem not in rendered.pngs and not old.name.startswith("."):  # another command's temporary file
             old.unlink(missing_ok=True)
     for name, picture in rendered.pngs.items():
-        write_atomically(folder / f"{name}.png" if name == SUMMARY_NAME else figures / f"{name}.png", picture)
+        write_atomically(figures / f"{name}.png", picture)
     write_atomically(folder / "report.md", render_markdown(page, rendered).encode())
     write_atomically(folder / "runs.csv", format_runs_csv(report).encode())
     write_atomically(folder / "report.html", html)

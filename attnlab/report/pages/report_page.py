@@ -7,7 +7,7 @@ from attnlab.report.sections import PageContext, build_sections
 from attnlab.report.tables.headline import build_headline
 
 DIRTY_WORDS = {True: "dirty", False: "clean", None: "state unknown"}
-FILES = {"json": "report.json", "csv": "runs.csv", "md": "report.md", "png": "summary.png"}
+FILES = {"json": "report.json", "csv": "runs.csv", "md": "report.md"}
 
 
 def build_report_page(report: Report, context: PageContext | None = None) -> Page:
@@ -30,7 +30,7 @@ def build_report_page(report: Report, context: PageContext | None = None) -> Pag
             *([Text(f"size {report.experiment.size}")] if report.experiment.size else []),
             Text(*links),
         ],
-        properties={"og:title": name, "og:image": "summary.png"},
+        properties={"og:title": name, "og:image": "figures/verdict.png"},
         styles=build_styles(report),
         baseline=report.experiment.baseline,
     )
