@@ -124,7 +124,7 @@ def _(block: Chart) -> list[str]:
     if not block.has_picture:
         return []
     title = block.label.partition(". ")[0]
-    return [Markdown("![{}](figures/{}.png)").format(title, Markdown(block.name)), ""]
+    return [Markdown("Chart: {} ({}).").format(title, format_code(f"figures/{block.name}.png")), ""]
 
 
 @_format_block.register
