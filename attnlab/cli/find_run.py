@@ -59,18 +59,15 @@ def find_experiment_run(arguments: Mapping[str, Any], options: Sequence[str]) ->
     if not matches:
         others = finished or [run for run in _iterate_matching_runs(store, ids, ()) if run.is_done]
         raise _build_not_found_error(arguments, options, arms, others)
-    *others, newest = sorted(matches, key=_order_by_start)
+    *others, newest = sorted(
+        matches, key=lambda run: ((run.record and run.record.started) or "", run.spec.id)
+    )
     print(
         escape_unprintable(f"run {newest.spec.id}: {arm}, seed {seed}, {_format_axes(newest.spec.use.axes)}")
     )
     for other in others:
         print(escape_unprintable(f"also finished: run={other.spec.id}, {_format_axes(other.spec.use.axes)}"))
     return store / newest.spec.id
-
-
-def _order_by_start(candidate: _RunCandidate) -> tuple[str, str]:
-    """Return a sort key: start time, then id."""
-    return (candidate.record and candidate.record.started) or "", candidate.spec.id
 
 
 def _iterate_matching_runs(

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationError
 
 from attnlab.report.schema import Interval, MeanInterval, Verdict
 from attnlab.stats.replications.budget_verdict import BUDGET_MEANINGS
-from attnlab.stats.replications.scaling_verdict import FLIPS, GROWS, HOLDS, INCONCLUSIVE, SHRINKS
+from attnlab.stats.replications.scaling_verdict import FLIPS, GROWS, HOLDS, INCONCLUSIVE, SHRINKS, SeedsNeeded
 from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.experiment_schema import LadderConfig
 from attnlab.store.run_schema import Direction, FrozenModel, convert_validation_error
@@ -73,14 +73,6 @@ class HoldoutEstimate(MeanInterval):
     hit: bool | None
 
 
-class MoreSeeds(FrozenModel):
-    """Seeds that would decide: total seeds at the largest size, or seeds at a further one at `x`."""
-
-    at_largest_size: int | None
-    x: float
-    at_next_size: int | None
-
-
 class Comparison(FrozenModel):
     """Two arms by training compute, with the scaling or budget verdict of the preregistered rule.
 
@@ -92,7 +84,7 @@ class Comparison(FrozenModel):
     effects: list[SizeEffect]
     verdict: str
     reason: str | None
-    seeds_needed: MoreSeeds | None
+    seeds_needed: SeedsNeeded | None
     slope: MeanInterval | None
     change: MeanInterval | None
     extrapolation: LinePoint | None

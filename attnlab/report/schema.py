@@ -14,6 +14,9 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
 
 from attnlab.report.grid_schema import Decimals, GridSection
+from attnlab.stats.power import SeedsToDecide
+from attnlab.stats.sensitivity import PairingGain, SignFlipResult
+from attnlab.stats.sensitivity import ThresholdSignFlip as ThresholdSignFlip
 from attnlab.store.atomic_files import parse_json, read_user_text
 from attnlab.store.experiment_schema import InterimSchedule, LadderConfig, Relation, RelationField
 from attnlab.store.guards.preregistered_terms import Preregistration
@@ -139,27 +142,12 @@ class TrainingEquivalent(Interval):
     level: float
 
 
-class SignFlipTest(FrozenModel):
-    """Exact sign-flip test of "no difference"; `floor` is the smallest p these pairs allow."""
-
-    p: float | None
-    floor: float
-
-
-class Pairing(FrozenModel):
-    """Benefit of pairing by seed: correlation of the arms, and the factor by which it reduces the seeds."""
-
-    n: int
-    correlation: float | None
-    gain: float | None
-
-
 class Sensitivity(FrozenModel):
     """Sensitivity analyses of a difference; they never overrule its verdict."""
 
-    sign_flip: SignFlipTest | None
+    sign_flip: SignFlipResult | None
     leave_one_out: Interval | None
-    pairing: Pairing | None
+    pairing: PairingGain | None
     outliers: list[int]
 
 
@@ -209,25 +197,6 @@ class InterimAnalyses(FrozenModel):
         if not self.completed:
             return "Before the first interim analysis"
         return f"After {len(self.completed)} of {planned} interim analyses"
-
-
-class RequiredSeeds(FrozenModel):
-    """Total seeds that would decide an inconclusive claim at the observed effect."""
-
-    seeds: int | None
-    low: int | None
-    high: int | None
-    power: float
-    ends: Literal["support", "refute"]
-
-
-class ThresholdSignFlip(FrozenModel):
-    """Sign-flip test at the claim's own threshold; `able` is false if the pairs are too few to decide it."""
-
-    p: float
-    tail: float
-    able: bool
-    holds: bool | None
 
 
 CONTRAST_KEYS = ("contrast", "interaction", "chain", "parts_of")  # of claims about several arms
@@ -330,7 +299,7 @@ class ClaimResult(PreregisteredClaim, Sensitivity):
     digits: Decimals
     decision: Decision
     interval: ConfidenceInterval | None
-    required_seeds: RequiredSeeds | None
+    required_seeds: SeedsToDecide | None
     threshold_sign_flip: ThresholdSignFlip | None
 
     @property
@@ -890,7 +859,7 @@ class StepsToThresholdComparison(FrozenModel):
 
     n: int
     steps_saved: StepsSaved
-    sign_flip: SignFlipTest
+    sign_flip: SignFlipResult
     logrank_p: float | None
 
 

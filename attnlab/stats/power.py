@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 import numpy as np
 from scipy import special
@@ -113,7 +114,7 @@ class SeedsToDecide:
     low: int | None
     high: int | None
     power: float
-    ends: str  # "support" or "refute": the expected decision
+    ends: Literal["support", "refute"]  # the expected decision
 
 
 def estimate_seeds_to_decide(

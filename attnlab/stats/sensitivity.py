@@ -48,7 +48,7 @@ def run_sign_flip_test(differences: Values) -> SignFlipResult:
 
 
 @dataclass(frozen=True)
-class SignFlipDecision:
+class ThresholdSignFlip:
     """Sign-flip test of a claim at the tail that the t test uses.
 
     Attributes:
@@ -64,7 +64,7 @@ class SignFlipDecision:
 
 def decide_by_sign_flips(
     differences: Values, region: tuple[float, float], tail: float
-) -> SignFlipDecision | None:
+) -> ThresholdSignFlip | None:
     """Test whether the mean lies in `region`, each end by one-sided sign flips; None beyond 40 pairs."""
     values, low, high = validate_finite(differences, "differences"), *region
     if values.size > MAX_ENUMERATED_PAIRS:
@@ -80,7 +80,7 @@ def decide_by_sign_flips(
         compute_tail(end - values if end == low else values - end) for end in region if np.isfinite(end)
     )
     holds = True if max(tails) <= tail else False if outside_tail <= tail else None
-    return SignFlipDecision(max(tails), tail, 2.0**-values.size <= tail, holds)
+    return ThresholdSignFlip(max(tails), tail, 2.0**-values.size <= tail, holds)
 
 
 def _enumerate_signed_sums(values: np.ndarray) -> np.ndarray:

@@ -31,8 +31,12 @@ def build_checked_measurement(config: Mapping[str, Any], model: Transformer, dat
         raise ValueError(f"measurement={name} builds a {type(measurement).__name__}, which is not callable")
     if is_shapes_only(measurement) and config["parent"]:
         raise ValueError(f"measurement={name} uses no weights: set parent=null")
-    if not all(isinstance(metric, Metric) for metric in getattr(measurement, "metrics", ())):
-        raise ValueError(f"measurement={name} has metrics that are no attnlab.store.run_schema.Metric")
+    metrics = getattr(measurement, "metrics", ())
+    if hasattr(measurement, "measures") or not all(isinstance(metric, Metric) for metric in metrics):
+        raise ValueError(
+            f"measurement={name} must define its metrics as attnlab.store.run_schema.Metric objects in the "
+            "attribute `metrics`, without measures()"
+        )
     if hasattr(measurement, "check"):
         measurement.check(model, data)
     return measurement

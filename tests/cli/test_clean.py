@@ -54,10 +54,9 @@ def reference_runs(root, experiment, ids, reports=Path("reports"), *, published=
         run_references.mark_published(path)
 
 
-def write_report(folder, *ids, text=None):
+def write_report(folder, *ids):
     folder.mkdir(parents=True, exist_ok=True)
-    content = json.dumps({"schema": 3, "runs": [{"id": name} for name in ids]})
-    (folder / "report.json").write_text(content if text is None else text)
+    (folder / "report.json").write_text(json.dumps({"schema": 3, "runs": [{"id": name} for name in ids]}))
 
 
 def list_run_ids(root):
@@ -99,23 +98,18 @@ def test_candidates_and_reasons_to_keep_are_listed_before_confirmation(store, ca
     assert "kept: 1 runs that are parents of kept runs, 0.0 MB\n" in out
     assert questions == ["remove 2 unreferenced runs, 2.0 MB? [y/N] "]
     assert out.endswith("nothing removed\n")
+    assert run_clean(ask=raise_end_of_file) == 0
     assert len(list_run_ids(root)) == 5
     assert run_clean(ask=lambda _: "y") == 0
     assert list_run_ids(root) == {ids[name] for name in ("reported", "parent", "running")}
     assert "removed 2 unreferenced runs, 2.0 MB\n" in capsys.readouterr().out
-    assert run_clean("--yes") == 0
+    assert run_clean("--yes", ask=raise_end_of_file) == 0
     assert "nothing to remove" in capsys.readouterr().out
 
 
-def test_yes_flag_skips_the_question_and_a_missing_terminal_declines(store):
-    def raise_end_of_file(_):
-        raise EOFError
-
-    root, _ = store
-    run_clean(ask=raise_end_of_file)
-    assert len(list_run_ids(root)) == 5
-    run_clean("--yes", ask=raise_end_of_file)
-    assert len(list_run_ids(root)) == 3
+def raise_end_of_file(_):
+    """Answer as `input` does without a terminal."""
+    raise EOFError
 
 
 @pytest.mark.parametrize(("words", "n_kept"), [((), 2), (("days=5",), 1), (("days=0",), 0)])
@@ -270,13 +264,6 @@ def test_run_locked_during_the_question_is_kept(root, capsys):
     assert "kept: now locked by a process" in capsys.readouterr().out
 
 
-def test_command_started_during_the_question_keeps_its_runs(root, capsys):
-    name = store_run(root, "single")
-    run_clean(ask=lambda _: reference_runs(root, "mine", [name]) or "y")
-    assert list_run_ids(root) == {name}
-    assert f"{name} kept: now of mine, which has not finished" in capsys.readouterr().out
-
-
 def test_failed_removal_is_named_with_exit_1(root, monkeypatch, capsys):
     store_run(root, "single")
 
@@ -302,56 +289,50 @@ def test_reports_in_nested_and_linked_folders_keep_their_runs(root, tmp_path):
     assert list_run_ids(root) == set(ids[:4])
 
 
-@pytest.mark.parametrize("text", ["", '{"schema": 3, "runs": [{"id": "', "\x00", "[" * 99999])
-def test_unreadable_report_keeps_all_runs(root, capsys, text):
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        *[
+            ("reports/deep/broken/report.json", text)
+            for text in ("", '{"schema": 3, "runs": [{"id": "', "\x00", "[" * 99999)
+        ],
+        ("runs/users/a.json", "{"),
+        ("reports/coverage/report.json", '{"totals": 3}'),  # of another program
+    ],
+)
+def test_only_an_unreadable_report_or_reference_keeps_all_runs(root, capsys, path, text):
     ids = {store_run(root, str(number)) for number in range(2)}
-    write_report(Path("reports/deep/broken"), text=text)
+    Path(path).parent.mkdir(parents=True)
+    Path(path).write_text(text)
     run_clean("--yes")
-    assert list_run_ids(root) == ids
-    assert "kept: 2 runs because reports/deep/broken/report.json cannot be read" in capsys.readouterr().out
-
-
-def test_unreadable_reference_keeps_all_runs(root, capsys):
-    name = store_run(root, "single")
-    (root / "users").mkdir()
-    (root / "users" / "a.json").write_text("{")
-    run_clean("--yes")
-    assert list_run_ids(root) == {name}
-    assert "kept: 1 runs because runs/users/a.json cannot be read" in capsys.readouterr().out
-
-
-def test_report_json_of_another_program_keeps_nothing(root):
-    store_run(root, "single")
-    write_report(Path("reports/coverage"), text='{"totals": 3}')
-    run_clean("--yes")
-    assert list_run_ids(root) == set()
+    is_broken = "coverage" not in path
+    assert list_run_ids(root) == (ids if is_broken else set())
+    message = f"kept: 2 runs because {path} cannot be read"
+    assert (message in capsys.readouterr().out) == is_broken
 
 
 def test_unfinished_command_keeps_its_runs_until_forgotten(root, capsys):
-    name = store_run(root, "one", "mine")
-    reference_runs(root, "mine", [name, "0" * 16])
-    run_clean("--yes")
-    assert list_run_ids(root) == {name}
-    assert "kept: 1 runs of mine, which has not finished (--forget mine)" in capsys.readouterr().out
-    run_clean("--yes", "--forget", "mine")
-    assert list_run_ids(root) == set()
-    assert not list((root / "users").iterdir())
-    assert "released the runs that only mine referenced" in capsys.readouterr().out
-
-
-def test_forgotten_command_stays_forgotten_while_a_report_keeps_its_runs(root):
-    name = store_run(root, "one", "mine")
+    name = store_run(root, "one")
+    run_clean(ask=lambda _: reference_runs(root, "mine", [name], running=True) or "y")
+    assert f"{name} kept: now of mine, which has not finished (--forget mine)" in capsys.readouterr().out
+    running = r"--forget mine: its command is running \(process \d+\): stop it first, or"
+    with pytest.raises(InvalidConfig, match=running):
+        run_clean("--yes", "--forget", "mine")
     reference_runs(root, "mine", [name])
     write_report(Path("reports/other"), name)
     run_clean("--yes", "--forget", "mine")
-    assert list_run_ids(root) == {name}
+    assert "released the runs that only mine referenced" in capsys.readouterr().out
+    assert list_run_ids(root) == {name}, "a report lists it"
     shutil.rmtree("reports/other")
     run_clean("--yes")
     assert list_run_ids(root) == set()
+    assert not list((root / "users").iterdir())
 
 
 def test_published_report_keeps_its_commands_runs_until_deleted(root):
     listed, tuning = store_run(root, "listed", "mine"), store_run(root, "of its grid", "mine")
+    replaced = store_run(root, "of an earlier report in its place", "mine")
+    reference_runs(root, "mine", [replaced], published=True)
     reference_runs(root, "mine", [listed, tuning], published=True)
     write_report(Path("reports/mine"), listed)
     run_clean("--yes")
@@ -360,15 +341,6 @@ def test_published_report_keeps_its_commands_runs_until_deleted(root):
     run_clean("--yes")
     assert list_run_ids(root) == set()
     assert not list((root / "users").iterdir())
-
-
-def test_report_with_new_runs_no_longer_keeps_the_old_ones(root):
-    old, new = store_run(root, "old", "mine"), store_run(root, "new", "mine")
-    reference_runs(root, "mine", [old], published=True)
-    reference_runs(root, "mine", [new], published=True)
-    write_report(Path("reports/mine"), new)
-    run_clean("--yes")
-    assert list_run_ids(root) == {new}
 
 
 def test_run_directory_moved_away_from_its_reports_keeps_its_runs(root, tmp_path, capsys):
@@ -390,13 +362,3 @@ def test_runs_copied_without_references_are_kept_until_forgotten(root, capsys):
     assert "of mine, whose report was not found (--forget mine)" in capsys.readouterr().out
     run_clean("--yes", "--forget", "mine")
     assert list_run_ids(root) == set()
-
-
-def test_running_command_cannot_be_forgotten(root, capsys):
-    name = store_run(root, "one", "mine")
-    reference_runs(root, "mine", [name], running=True)
-    with pytest.raises(
-        InvalidConfig, match=r"--forget mine: its command is running \(process \d+\): stop it first, or"
-    ):
-        run_clean("--yes", "--forget", "mine")
-    assert list_run_ids(root) == {name}

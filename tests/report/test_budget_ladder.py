@@ -12,7 +12,7 @@ from attnlab.report.ladder_schema import load_ladder
 from attnlab.report.pages.index import render_index
 from attnlab.report.replications import ladder_page
 from attnlab.report.replications.ladder_analysis import build_ladder_report
-from attnlab.report.replications.ladder_figures import build_ladder_effect_figures, build_loss_figures
+from attnlab.report.replications.ladder_figures import build_effect_charts, build_loss_charts
 from attnlab.report.schema import Report
 from attnlab.stats.replications.budget_verdict import BudgetTrajectories
 
@@ -98,10 +98,10 @@ def test_figures_are_drawn_at_the_tokens_of_each_budget():
         reports[title] = Report.model_validate(content)
     ladder = build_ladder_report(reports)
     tokens = {float(size.tokens) for size in ladder.sizes}
-    [losses] = build_loss_figures(ladder, 640)
-    [effects] = build_ladder_effect_figures(ladder, 640)
-    for figure, arms in ((losses, ("two", "four")), (effects, (None,))):
-        rows = figure.spec["data"]["values"]
+    [losses] = build_loss_charts(ladder)
+    effects = build_effect_charts(ladder)[0]
+    for chart, arms in ((losses, ("two", "four")), (effects, (None,))):
+        rows = chart.draw(width=640)["data"]["values"]
         for arm in arms:
             assert {row["flops"] for row in rows if row.get("arm") == arm} == tokens
 
@@ -119,7 +119,7 @@ def test_page_and_text_speak_of_budgets(tmp_path, blank_charts):
         assert "Effect at each budget" in text
         assert "tuned at budget 2x; the others have the same" in text
         body = re.sub(r"<(style|script)>.*?</\1>|</?span[^>]*>", "", text, flags=re.DOTALL)
-        assert "All intervals are 95% CIs. Those at one budget are of its seeds alone, without" in body
+        assert "Those at one budget are of the seeds that were trained with every budget" in body
         assert not re.search(r"ladder size|at each size|across sizes|ten times", body, re.IGNORECASE)
     assert "reached sooner, not lower" in terminal
     [summary] = ledger_rows.summarize_scaling_verdicts([ladder]).values()

@@ -8,6 +8,7 @@ import html as markup
 import json
 import os
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def summarize_report(report: Report) -> dict[str, Any]:
                 "interval": [round_number(claim.decision.low), round_number(claim.decision.high)],
                 "p_holm": round_number(claim.decision.p_holm),
                 "not_comparable": claim.not_comparable,
-                "required_seeds": claim.required_seeds and claim.required_seeds.to_dict(),
+                "required_seeds": claim.required_seeds and asdict(claim.required_seeds),
             }
             for claim in report.verdict.claims
         ],

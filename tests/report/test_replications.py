@@ -250,7 +250,7 @@ def test_title_of_a_ladder_is_its_claim_with_sizes_and_corpus():
     assert "# heads@steps\n\nDo four help? Does the answer hold across sizes, on code?\n" in markdown
     assert f"\n## Across sizes\n\n{answer}.\n" in markdown
     assert terminal.splitlines()[0] == f"heads@steps: {claim}"
-    unsure = ladder.comparisons[0].model_copy(update={"verdict": "CANNOT TELL"})
+    unsure = ladder.comparisons[0].model_copy(update={"verdict": "INCONCLUSIVE"})
     assert ladder.model_copy(update={"comparisons": [unsure]}).headline.endswith(
         "; whether the effect changes with size: not shown"
     )
@@ -453,7 +453,7 @@ def test_page_of_a_ladder_without_an_effect_lacks_its_chart():
     page = ladder_page.build_ladder_page(
         build_ladder_report({title: with_runs(one, fail_four) for title, one in reports.items()})
     )
-    assert list_records(page, "ladder")[0]["verdict"] == "CANNOT TELL"
+    assert list_records(page, "ladder")[0]["verdict"] == "INCONCLUSIVE"
     assert [chart.name for chart in list_charts(page.sections)] == ["losses"]
 
 

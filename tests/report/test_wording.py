@@ -43,7 +43,7 @@ def report_and_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, 
         "markdown": page.with_name("report.md").read_text("utf-8").replace("\\", ""),
         "terminal": "\n".join(terminal.format_terminal_lines(report)),
         "W&B": "\n".join(map(str, wandb_report.build_summary(report, records).values())),
-        "index": page.parent.with_name("index.html").read_text("utf-8"),
+        "index": page.parent.with_name("index.html").read_text("utf-8").replace("\N{NO-BREAK SPACE}", " "),
         "ledger": readme.read_text("utf-8").replace("\\", ""),
     }
 

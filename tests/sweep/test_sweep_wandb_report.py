@@ -1,5 +1,6 @@
 """The W&B run of a report: its tables, its bounded logging time, and its absence if W&B is disabled."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,10 @@ def test_sweep_logs_a_report_run_once(attnlab):
     log = attnlab.folder / "runs" / "wandb" / "report.log"
     wandb_files = list(attnlab.folder.glob("runs/wandb/wandb/offline-run-*/*.wandb"))
     assert wandb_files, log.read_text()
+    (table,) = attnlab.folder.glob("runs/wandb/wandb/offline-run-*/files/media/table/comparison*.json")
+    content = json.loads(table.read_text())
+    assert {row[0] for row in content["data"]} == {"two", "one"}
+    assert "verdict" in content["columns"]
     assert "W&B: 1 run on disk only; upload with: wandb sync runs/*/wandb/offline-run-*" in out
 
     log.unlink()

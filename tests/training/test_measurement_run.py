@@ -125,7 +125,7 @@ def test_a_measurement_uses_weights_and_precision_of_its_parent(compose, make_ru
         (["measurement={_target_: attnlab.measure.studies.theory.Theory, metrics: {}}"], "metrics is empty"),
         (["measurement={_target_: attnlab.measure.studies.theory.Theory, wings: 2}"], "wings"),
         (["measurement={_target_: builtins.dict}"], "builds a dict, which is not callable"),
-        (["measurement={_target_: test_measurement_run.NamesMeasurement}"], "metrics that are no attnlab"),
+        (["measurement={_target_: test_measurement_run.NamesMeasurement}"], "must define its metrics as"),
         ([THEORY, "parent=aaaa"], "uses no weights: set parent=null"),
         ([LOSSES.replace("}", ", lengths: [0.5]}")],
          r"measurement.lengths=\[0.5\]: \[0\] should be greater than or equal to 1"),

@@ -23,7 +23,6 @@ from attnlab.data.tokenizers import (
 from attnlab.data.vocabulary import Vocabulary, read_vocabulary
 from attnlab.errors import InvalidConfig, describe_disk_full, escape_unprintable
 from attnlab.model.huggingface import conversion
-from attnlab.model.transformer import Transformer
 from attnlab.store.atomic_files import write_json
 from attnlab.sweep.slow_notice import notify_if_slow
 from attnlab.training.trained_model import TrainedModel, load_run
@@ -77,7 +76,9 @@ def _write_model(folder: Path, trained: TrainedModel) -> None:
             f"run {trained.name} cannot be exported: {reason}: train it with supported values, as those of "
             "model=llama, or use attnlab.load_model in Python"
         ) from error
-    tokens = _draw_tokens(trained.model, min(COMPARED_TOKENS, trained.max_length))
+    length = min(COMPARED_TOKENS, trained.max_length)
+    random = torch.Generator().manual_seed(0)
+    tokens = torch.randint(trained.model.embedding.num_embeddings, (1, length), generator=random)
     with torch.no_grad():
         is_same = torch.allclose(loaded(tokens), trained.model(tokens), rtol=TOLERANCE, atol=TOLERANCE)
     if not is_same:
@@ -85,11 +86,6 @@ def _write_model(folder: Path, trained: TrainedModel) -> None:
             f"run {trained.name} cannot be exported: the written model has other logits: use "
             "attnlab.load_model in Python"
         )
-
-
-def _draw_tokens(model: Transformer, length: int) -> torch.Tensor:
-    random = torch.Generator().manual_seed(0)
-    return torch.randint(model.embedding.num_embeddings, (1, length), generator=random)
 
 
 def build_hf_tokenizer(vocabulary: Vocabulary) -> Tokenizer | None:

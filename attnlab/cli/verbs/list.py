@@ -52,7 +52,11 @@ def main(options: argparse.Namespace) -> int:
     elif options.names:
         _print_experiments({name: experiment_files[name] for name in experiment_names})
         for group in group_names:
-            _print_group(folders, group, axes[group])
+            print(escape_unprintable(f"  {group}"))
+            width = max(map(len, axes[group]))
+            for name in axes[group]:
+                line = f"    {name:{width}}  {_describe_option(folders, group, name)}"
+                print(escape_unprintable(line.rstrip()))
     else:
         _print_names(experiment_files, axes)
     return 0
@@ -110,13 +114,6 @@ def _print_experiments(experiments: Mapping[str, Path]) -> None:
         print(escape_unprintable(f"  {name:{width}}  {fault}{description['question']}".rstrip()))
         if description["cost"]:
             print(f"  {'':{width}}  {escape_unprintable(description['cost'])}")
-
-
-def _print_group(folders: Sequence[Path], group: str, options: Sequence[str]) -> None:
-    print(escape_unprintable(f"  {group}"))
-    width = max(map(len, options))
-    for name in options:
-        print(escape_unprintable(f"    {name:{width}}  {_describe_option(folders, group, name)}".rstrip()))
 
 
 def _describe_option(folders: Sequence[Path], group: str, option: str) -> str:

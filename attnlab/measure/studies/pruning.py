@@ -86,7 +86,10 @@ class Pruning:
     def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
         """Rank the heads, then remove them."""
         model: Transformer = module.model
-        halves = [[_take_half(batch, part) for batch in data.val_dataloader()] for part in (0, 1)]
+        halves = [
+            [{key: value[part::2] for key, value in batch.items()} for batch in data.val_dataloader()]
+            for part in (0, 1)
+        ]
         halves = [[batch for batch in half if len(batch["tokens"])] for half in halves]
         heads = [(n, h) for n, block in enumerate(model.blocks) for h in range(_count_heads(block.mixer))]
         mean_outputs = _compute_mean_outputs(model, module, halves[0], device) if self.mean else None
@@ -211,7 +214,3 @@ def _compute_pattern_agreement(model: Transformer, halves: Sequence[Sequence[Any
 def _count_heads(layer: Attention) -> int:
     """Return the number of heads whose outputs are merged."""
     return layer.heads.n_heads
-
-
-def _take_half(batch: dict[str, Tensor], part: int) -> dict[str, Tensor]:
-    return {key: value[part::2] for key, value in batch.items()}

@@ -1,9 +1,11 @@
 """Draw sections as Markdown: all text and tables but the long ones, which are in the page and in the data."""
 
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import singledispatch
 
+from attnlab.report.charts.chart_renderer import RenderedCharts
 from attnlab.report.markdown_text import Markdown, format_code, format_code_block, format_table, join_lines
 from attnlab.report.number_format import NONE
 from attnlab.report.section import (
@@ -25,25 +27,26 @@ from attnlab.report.section import (
     Text,
 )
 
+_ESCAPED_INTERVAL = re.compile(r"\\\[([−+]?[\du][^\[\]\\]*, [^\[\]\\]*)\\\](?!\()")
 
-def render_markdown(page: Page, pictures: Collection[str] | None = None) -> Markdown:
-    """Return the page as Markdown.
 
-    Args:
-        pictures: names of the charts whose PNG exists; None links all that have one.
-    """
-    sections = [
-        replace(
-            section,
-            blocks=[
-                block
-                for block in section.blocks
-                if pictures is None or not isinstance(block, Chart) or block.name in pictures
-            ],
-        )
-        for section in page.sections
-    ]
+def render_markdown(page: Page, rendered: RenderedCharts | None = None) -> Markdown:
+    """Return the page as Markdown; without `rendered` it links the pictures of all charts that have one."""
     lines: list[str] = [Markdown("# {}").format(page.heading), "", page.question, ""]
+    sections = page.sections
+    if rendered:
+        lines += [line for notice in rendered.error_messages for line in (notice, "")]
+        sections = [
+            replace(
+                section,
+                blocks=[
+                    block
+                    for block in section.blocks
+                    if not isinstance(block, Chart) or block.name in rendered.pngs
+                ],
+            )
+            for section in sections
+        ]
     return join_lines([*lines, *format_sections(sections)])
 
 
@@ -140,14 +143,17 @@ def _(table: Table) -> list[str]:
 
 
 def _format_cell(cell: Cell) -> Markdown:
-    text = format_code(cell.text) if cell.kind == "code" else Markdown.escape(cell.text or NONE)
-    if cell.kind == "number":  # the brackets of an interval need no escape
-        text = Markdown(cell.text)
+    text = format_code(cell.text) if cell.kind == "code" else _escape_intervals(cell.text or NONE)
     if cell.parts:
         text = _format_text(Text(*cell.parts))
     if cell.kind == "verdict" and cell.value in SIGNS:
         text = Markdown("{} **{}**").format(SIGNS[cell.value], text)
     if cell.href:
         text = Markdown("[{}](<{}>)").format(text, Markdown(cell.href))
-    note = Markdown(f" {cell.note}") if cell.kind == "number" else f" {cell.note}"
-    return Markdown("{}{}{}").format(text, note if cell.note else "", f" {cell.mark[0]}" if cell.mark else "")
+    note = _escape_intervals(f" {cell.note}") if cell.note else ""
+    return Markdown("{}{}{}").format(text, note, f" {cell.mark[0]}" if cell.mark else "")
+
+
+def _escape_intervals(text: str) -> Markdown:
+    """Escape a text but the brackets of its intervals, which stay readable and are no link."""
+    return Markdown(_ESCAPED_INTERVAL.sub(r"[\1]", str(Markdown.escape(text))))

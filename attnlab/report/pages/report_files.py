@@ -4,7 +4,6 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +103,8 @@ def _render_files_once(source: Path) -> None:
     folder = source.parent
     figures = resolve_below(folder, "figures")
     archive = map_archive.read_archive(source.with_name(map_archive.ARCHIVE_NAME))
-    context = PageContext(find_bibliography(folder), archive)
-    page = build_report_page(report, context)
+    page = build_report_page(report, PageContext(find_bibliography(folder), archive))
     rendered = render_charts(list_charts(page.sections), {SUMMARY_NAME: render_slide(report)})
-    if rendered.errors:
-        page = build_report_page(report, replace(context, notices=tuple(rendered.error_messages)))
     html = render_page(page, rendered).encode()
     figures.mkdir(exist_ok=True)
     for old in sorted(figures.glob("*.png")):
@@ -116,7 +112,7 @@ def _render_files_once(source: Path) -> None:
             old.unlink(missing_ok=True)
     for name, picture in rendered.pngs.items():
         write_atomically(folder / f"{name}.png" if name == SUMMARY_NAME else figures / f"{name}.png", picture)
-    write_atomically(folder / "report.md", render_markdown(page, rendered.pngs).encode())
+    write_atomically(folder / "report.md", render_markdown(page, rendered).encode())
     write_atomically(folder / "runs.csv", format_runs_csv(report).encode())
     write_atomically(folder / "report.html", html)
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 
 import numpy as np
@@ -19,7 +18,6 @@ from attnlab.report.ladder_schema import (
     LadderSize,
     LinePoint,
     LossPoint,
-    MoreSeeds,
     Multiplier,
     SizeEffect,
     TenfoldEstimate,
@@ -172,7 +170,7 @@ def _build_comparison(
         effects=rows,
         verdict=verdict.verdict if verdict else INCONCLUSIVE,
         reason=f"{verdict.reason}{_format_seeds_needed(verdict.seeds_needed)}" if verdict else obstacle,
-        seeds_needed=MoreSeeds(**asdict(verdict.seeds_needed)) if verdict and verdict.seeds_needed else None,
+        seeds_needed=verdict.seeds_needed if verdict else None,
         slope=_convert_estimate(trend.estimate_slope()) if trend else None,
         change=_convert_estimate(trend.estimate_change()) if trend else None,
         extrapolation=_build_line_point(trend, trend.largest_x + EXTRAPOLATION_DECADES) if trend else None,

@@ -16,12 +16,10 @@ class PageContext:
     Attributes:
         bibliography: address of the bibliography; empty links no entry of it.
         maps: attention maps of the runs.
-        notices: sentences for the top of the page, as about pictures that are missing.
     """
 
     bibliography: str = ""
     maps: MapArchive | None = None
-    notices: tuple[str, ...] = ()
 
 
 def build_sections(report: Report, context: PageContext | None = None) -> list[Section]:

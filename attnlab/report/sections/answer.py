@@ -44,14 +44,13 @@ DEVIATES = "EXPLORATORY. The sweep deviates from its preregistration, so the err
 def build(report: Report, context: PageContext) -> Section:
     """Build the first screen."""
     verdict = report.verdict
-    sentences = [*verdict.run_warnings, *context.notices]
     blocks: list[Block] = []
     if short_training := describe_short_training(report.budget):
         blocks.append(Text(short_training, style="strong"))
     blocks.append(Text(answer_question(report), style="answer"))
     if scope := describe_scope(report):
         blocks.append(section.note(scope))
-    blocks += [Text(sentence, style="banner") for sentence in sentences]
+    blocks += [Text(sentence, style="banner") for sentence in verdict.run_warnings]
     if verdict.exploratory:
         blocks.append(Items(verdict.deviations, NO_EXPERIMENT if verdict.not_preregistered else DEVIATES))
     blocks += [replace(chart, caption=CHART_CAPTION) for chart in build_verdict_charts(report)[:1]]

@@ -18,7 +18,6 @@ from attnlab.report.schema import (
     InterimAnalyses,
     InterimAnalysis,
     PreregisteredClaim,
-    RequiredSeeds,
     ThresholdSignFlip,
     TrainingEquivalent,
     Verdict,
@@ -221,24 +220,22 @@ def _test_sign_flips(claim: PreregisteredClaim, claim_decision: ClaimDecision) -
         return None
     if evidence.n < 2 or claim.region is None:
         return None
-    test = stats.decide_by_sign_flips(
+    return stats.decide_by_sign_flips(
         claim_decision.paired_differences, claim.region, evidence.compute_tail_probability(decision.level)
     )
-    return ThresholdSignFlip(**asdict(test)) if test else None
 
 
 def _estimate_required_seeds(
     claim: PreregisteredClaim, claim_decision: ClaimDecision
-) -> RequiredSeeds | None:
+) -> stats.SeedsToDecide | None:
     """Estimate the seeds that would decide an inconclusive claim at the observed effect."""
     decision = claim_decision.decision
     is_inconclusive = decision.holds is None and bool(claim_decision.analyses)
     if not is_inconclusive or decision.level is None or decision.n < 2 or claim.region is None:
         return None
-    estimate = claim_decision.basis.estimate_required_seeds(
+    return claim_decision.basis.estimate_required_seeds(
         claim.region, claim_decision.evidence, claim_decision.paired_differences, (1 - decision.level) / 2
     )
-    return RequiredSeeds(**asdict(estimate)) if estimate else None
 
 
 def _convert_effect_to_training(

@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from attnlab import stats
-from attnlab.report.schema import Interval, Pairing, SeedPair, Sensitivity, SignFlipTest
+from attnlab.report.schema import Interval, SeedPair, Sensitivity
 
 
 def compute_sensitivity(pairs: Sequence[SeedPair]) -> Sensitivity:
@@ -17,9 +16,9 @@ def compute_sensitivity(pairs: Sequence[SeedPair]) -> Sensitivity:
     is_outlier = stats.flag_outliers(differences)
     pairing = stats.measure_pairing_gain([pair.value for pair in pairs], [pair.against for pair in pairs])
     return Sensitivity(
-        sign_flip=SignFlipTest(**asdict(stats.run_sign_flip_test(differences))),
+        sign_flip=stats.run_sign_flip_test(differences),
         leave_one_out=Interval(low=leave_one_out[0], high=leave_one_out[1]) if leave_one_out else None,
-        pairing=Pairing(**asdict(pairing)),
+        pairing=pairing,
         outliers=[pair.seed for pair, is_outlying in zip(pairs, is_outlier, strict=True) if is_outlying],
     )
 

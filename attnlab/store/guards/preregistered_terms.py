@@ -181,7 +181,11 @@ def describe_changes(before: PreregisteredTerms, now: PreregisteredTerms) -> lis
     """
     return [
         *_describe_value_changes(before, now),
-        *_describe_nats_changes(before, now),
+        *(
+            f"{amount}: first {old} nats, now {new}"
+            for amount, old in before.nats.items()
+            if old != (new := now.nats.get(amount)) and None not in (old, new)
+        ),
         *_describe_claim_changes(before, now),
         *_describe_arm_changes(before, now),
     ]
@@ -194,13 +198,6 @@ def _describe_value_changes(before: PreregisteredTerms, now: PreregisteredTerms)
         reported_by_looks = key == "seeds" and None in (old, new)  # `looks` reports it
         if old != new and not reported_by_looks:
             yield f"{key}: first {format_value(old)}, now {format_value(new)}"
-
-
-def _describe_nats_changes(before: PreregisteredTerms, now: PreregisteredTerms) -> Iterator[str]:
-    for amount, old in before.nats.items():
-        new = now.nats.get(amount)
-        if None not in (old, new) and old != new:
-            yield f"{amount}: first {old} nats, now {new}"
 
 
 def _describe_claim_changes(before: PreregisteredTerms, now: PreregisteredTerms) -> Iterator[str]:

@@ -85,7 +85,9 @@ def require_trusted_objects(config: Mapping[str, Any], file: Path) -> None:
         target = _import_object(name, f"{file}: {key} = {name}")
         owner = target.__name__ if isinstance(target, ModuleType) else str(getattr(target, "__module__", ""))
         if (
-            _is_under(name, TRUSTED_PACKAGES) and _is_under(owner, TRUSTED_PACKAGES) and _is_top_level(target)
+            _is_under(name, TRUSTED_PACKAGES)
+            and _is_under(owner, TRUSTED_PACKAGES)
+            and "." not in str(getattr(target, "__qualname__", ""))  # methods accept any object as self
         ) or _is_under(owner, _collect_trusted_modules()):
             continue
         homes = next((homes for start, homes in TRUSTED_LIBRARIES.items() if _is_under(name, [start])), ())
@@ -270,11 +272,6 @@ def _import_object(name: str, where: str) -> Any:
         return get_object(name)
     except Exception as error:  # a module may raise anything while it is imported
         raise InvalidConfig(f"{where} cannot be found: {' '.join(str(error).split())[:200]}") from error
-
-
-def _is_top_level(target: Any) -> bool:
-    """Whether an object is not a method: methods accept any object as self."""
-    return "." not in str(getattr(target, "__qualname__", ""))
 
 
 def _is_under(name: str, roots: Iterable[str]) -> bool:
