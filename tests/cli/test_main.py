@@ -350,14 +350,13 @@ def test_plan_shows_every_run_and_trains_none(run_main, tmp_path):
 
 
 @pytest.mark.usefixtures("blank_charts")
-def test_compare_runs_without_a_file_and_its_printed_yaml_reuses_the_runs(run_main, tmp_path):
+def test_compare_runs_without_a_file_and_its_written_one_reuses_the_runs(run_main, tmp_path):
     status, out, errors = run_main("compare", "heads=two", "heads=four", "seed=0,1", "margin=0.5")
     assert status == 0, errors
     [file] = (tmp_path / "reports").glob("two_vs_four_*/two_vs_four_*.yaml")
     name = file.stem
-    assert out.splitlines()[-1] == f"report: reports/{name}/report.html"
+    assert out.splitlines()[0] == f"report: reports/{name}/report.json"
     written = file.read_text()
-    assert written in out
     (tmp_path / "own" / "experiment").mkdir(parents=True)
     (tmp_path / "own" / "experiment" / file.name).write_text(written)
     arguments = ("--config-dir", "own", f"+experiment={name}")

@@ -266,6 +266,21 @@ def test_other_questions_have_other_reports_and_an_unwritable_folder_costs_the_r
     assert stat.S_ISREG((files / "reports").stat().st_mode)
 
 
+@pytest.mark.usefixtures("blank_charts")
+def test_the_page_is_rendered_on_demand_as_that_of_any_report(files, capsys):
+    words = ["judge", "arms.csv", "--arm-column", "arm", *WORDS]
+    main([*words, "--json"])
+    folder = (files / json.loads(capsys.readouterr().out)["report"]).parent
+    assert [path.name for path in folder.iterdir()] == ["report.json"]
+    main([*words, "--page"])
+    page = (folder / "report.html").read_text("utf-8")
+    assert "unpaired: not every run has a seed" in page
+    assert "EXPLORATORY" in page
+    (folder / "report.html").unlink()
+    assert main(["report", str(folder)]) == 0
+    assert (folder / "report.html").read_text("utf-8") == page
+
+
 def test_files_are_judged_without_the_libraries_of_training(files):
     script = (
         "import sys\nfrom attnlab.__main__ import main\n"

@@ -374,9 +374,8 @@ def test_report_of_a_comparison_cites_its_preregistration(attnlab):
             line, cwd=attnlab.folder, env=attnlab.environment, capture_output=True, text=True, check=False
         )
         assert result.returncode == 0, result.stderr
-        page = attnlab.folder / result.stdout.splitlines()[-1].removeprefix("report: ")
+        page = attnlab.folder / result.stdout.splitlines()[0].removeprefix("report: ")
         name = page.parent.name
-        assert f"\nname: {name}\n" in result.stdout
         assert (page.parent / f"{name}.yaml").is_file()
         return load_report(page.parent / "report.json")
 
