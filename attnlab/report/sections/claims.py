@@ -128,8 +128,7 @@ def _build_analyses(number: int, claim: ClaimResult) -> Table:
         f"Interim analyses of claim {number}: {interim_analyses.format_analyses_title(claim)}. Each row has "
         "the estimates that would support or refute the claim."
     )
-    columns = [Column(title) for title in interim_analyses.HEADER]
-    return Table(f"interim_analyses.{number}", caption, columns, rows, is_sortable=False)
+    return Table(f"interim_analyses.{number}", caption, interim_analyses.COLUMNS, rows, is_sortable=False)
 
 
 def _describe_margin(report: Report) -> list[str]:
@@ -181,8 +180,11 @@ def _build_decisions(claims: list[ClaimResult]) -> list[Block]:
                 section.pvalue(decision.p_holm),
             ]
         )
-    titles = ("claim", "seeds", "estimate", "interval", "confidence level", "p", HOLM_OVER_CLAIMS)
-    tables: list[Block] = [Table("decisions", DECISIONS_NOTE, [Column(title) for title in titles], rows)]
+    columns = [
+        Column("claim"), Column("seeds", "n"), Column("estimate"), Column("interval", ends=("low", "high")),
+        Column("confidence level", "level"), Column("p"), Column(HOLM_OVER_CLAIMS, "p_holm"),
+    ]  # fmt: skip
+    tables: list[Block] = [Table("decisions", DECISIONS_NOTE, columns, rows)]
     if sensitivity := build_sensitivity_rows(claims):
         columns = [Column(title) for title in SENSITIVITY_HEADER]
         tables.append(Table("sensitivity", SENSITIVITY_NOTE, columns, sensitivity))

@@ -7,6 +7,7 @@ by the interval's half-width. Ranks and e-values have no boundary, only their in
 import math
 from dataclasses import dataclass
 
+from attnlab.report import section
 from attnlab.report.number_format import (
     NONE,
     format_bound,
@@ -16,6 +17,7 @@ from attnlab.report.number_format import (
     format_percent,
 )
 from attnlab.report.schema import ClaimResult, InterimAnalyses, InterimAnalysis, Verdict
+from attnlab.report.section import Cell, Column
 from attnlab.report.verdicts.evidence_bases import BASES
 
 STATE_DECIDED = "decided"
@@ -125,14 +127,6 @@ def format_analysis_interval(claim: ClaimResult, row: InterimAnalysisRow) -> str
     return f"at least {bound}" if high is None else f"at most {bound}"
 
 
-def format_analysis_level(row: InterimAnalysisRow) -> str:
-    return (
-        NONE
-        if row.analysis is None or row.analysis.level is None
-        else f"{format_percent(row.analysis.level)}%"
-    )
-
-
 def format_boundary(claim: ClaimResult, row: InterimAnalysisRow, side: str) -> str:
     """Format the estimates that would have sufficed to support or to refute the claim."""
     ends = row.support_bounds if side == "support" else row.refute_bounds
@@ -150,22 +144,27 @@ def format_boundary(claim: ClaimResult, row: InterimAnalysisRow, side: str) -> s
     return f"between {first} and {last}" if low < high else "no estimate: the interval is too wide"
 
 
-HEADER = (
-    "interim analysis", "seeds", "estimate", "interval", "confidence level", "SUPPORTED if", "REFUTED if",
-    "outcome",
+COLUMNS = (
+    Column("interim analysis", "number"), Column("seeds"), Column("estimate"),
+    Column("interval", ends=("low", "high")), Column("confidence level", "level"),
+    Column("SUPPORTED if", "supported_if"), Column("REFUTED if", "refuted_if"), Column("outcome"),
 )  # fmt: skip
 
 
-def build_analysis_cells(claim: ClaimResult, row: InterimAnalysisRow) -> list[str]:
-    """Build a row under HEADER as text."""
-    sides = [format_boundary(claim, row, side) for side in ("support", "refute")]
-    outcome = claim.verdict if row.state == STATE_DECIDED else row.state
-    result = (
-        format_analysis_estimate(claim, row),
-        format_analysis_interval(claim, row),
-        format_analysis_level(row),
+def build_analysis_cells(claim: ClaimResult, row: InterimAnalysisRow) -> list[Cell]:
+    """Build a row of COLUMNS."""
+    estimate, low, high, level = (
+        getattr(row.analysis, key, None) for key in ("estimate", "low", "high", "level")
     )
-    return [str(row.number), str(row.seeds), *result, *sides, outcome]
+    return [
+        section.number(row.number),
+        section.number(row.seeds),
+        Cell(format_analysis_estimate(claim, row), estimate, kind="number"),
+        Cell(format_analysis_interval(claim, row), None, low, high, kind="number"),
+        Cell(NONE if level is None else f"{format_percent(level)}%", level, kind="number"),
+        *(Cell(format_boundary(claim, row, side)) for side in ("support", "refute")),
+        Cell(claim.verdict if row.state == STATE_DECIDED else row.state),
+    ]
 
 
 def format_analyses_title(claim: ClaimResult) -> str:
