@@ -52,14 +52,16 @@ def answer_question(report: Report) -> str:
 
 def _describe_outcome(report: Report, claim: ClaimResult) -> str:
     """Format conclusion and effect: `a vs b: not worse, Δ val/loss −0.001 nats [−0.018, +0.016]`."""
+    effect = find_claim_effect(claim, report.effects)
     if claim.verdict not in DECIDED_VERDICTS or claim.decision.estimate is None:
-        return f"{claim.comparison_text}: {format_claim(claim, find_claim_effect(claim, report.effects))}"
+        return f"{claim.comparison_text}: {format_claim(claim, effect)}"
     decision, is_ratio = claim.decision, claim.compare == "ratio"
     digits = None if decision.exact else claim.digits
     estimate = format_number(
         decision.estimate, digits, sign=not is_ratio, unit="" if is_ratio else claim.unit
     )
-    bounds = "" if decision.exact else format_bounds(decision.low, decision.high, digits, sign=not is_ratio)
+    shown = effect or claim.interval or decision  # the interval beside the effect on the page
+    bounds = "" if decision.exact else format_bounds(shown.low, shown.high, digits, sign=not is_ratio)
     numbers = f"{estimate}{TIMES if is_ratio else ''} {bounds}".removesuffix(f" {NONE}").rstrip()
     return f"{claim.comparison_text}: {format_conclusion(claim)}, {format_quantity(claim)} {numbers}"
 

@@ -117,7 +117,9 @@ def _log_report_content(run: Any, settings: Any, folder: Path, report: Report) -
     run.log(
         {
             name: wandb.Table(
-                columns=[*rows[0]], data=[[_to_plain(value) for value in row.values()] for row in rows]
+                columns=[*rows[0]],
+                data=[[_to_plain(value) for value in row.values()] for row in rows],
+                allow_mixed_types=True,  # a resource of the budget is a number or a word
             )
             for name, rows in records.items()
             if rows

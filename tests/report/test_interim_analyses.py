@@ -8,26 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendering import read_table, render_texts
 from synthetic import World, build_claim_result, build_context, build_provenance, write_runs
 
 from attnlab import stats
 from attnlab.report.charts.interim_figures import build_interim_chart
 from attnlab.report.number_format import format_bounds, format_number, format_pvalue
-from attnlab.report.pages.html import render_html
-from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import Report
 from attnlab.report.tables import interim_analyses
 from attnlab.report.tables.wording import (
     describe_claim,
-    format_decision,
     format_interval_method,
     format_required_seeds,
 )
 from attnlab.report.verdicts import claim_results
 from attnlab.report.verdicts.claim_decisions import AnalysisStep, ClaimDecision
 from attnlab.report.verdicts.evidence_bases import BASES
-from attnlab.sweep import wandb_tables
 
 LOOKS = [4, 8, 12, 16]
 CLAIMS = [
@@ -110,45 +107,54 @@ def test_figure_shows_every_analysis_and_fills_the_deciding_one(report):
         assert ("not needed" in chart.label) == bool(decided and decided < 4)
 
 
-@pytest.mark.usefixtures("blank_charts")
-def test_page_and_markdown_show_every_interim_analysis(report):
-    page, markdown = render_html(report), render_markdown(report, {}).replace("\\", "")
-    assert "95% interval (critical value of the interim analyses)" in page
-    for claim in report.verdict.claims:
-        for row in interim_analyses.build_analysis_rows(claim):
-            cells = interim_analyses.build_analysis_cells(claim, row)
-            assert f"| {' | '.join(cells)} |" in markdown
-            assert all(f">{words}</td>" in page for words in cells[3:])
+def test_tables_hold_every_interim_analysis(report):
+    _, markdown = render_texts(report)
+    for number, claim in enumerate(report.verdict.claims, 1):
+        completed = claim.interim_analyses.completed
+        records = read_table(report, f"interim_analyses.{number}")
+        assert [record["seeds"] for record in records] == LOOKS
+        for record, analysis in zip(records, completed, strict=False):
+            keys = ("estimate", "low", "high", "level")
+            assert [record[key] for key in keys] == [getattr(analysis, key) for key in keys]
+            boundary = f"| {record['supported_if']} | {record['refuted_if']} | {record['outcome']} |"
+            assert (
+                format_number(analysis.estimate, claim.digits, sign=claim.compare == "difference") in markdown
+            )
+            assert boundary in markdown
+        decided = claim.interim_analyses.decided_at
+        outcomes = [record["outcome"] for record in records]
+        assert outcomes[: len(completed)] == [
+            claim.verdict if decided == index else "inconclusive" for index in range(1, len(completed) + 1)
+        ]
+        assert {record["estimate"] for record in records[len(completed) :]} <= {None}
 
 
-@pytest.mark.usefixtures("blank_charts")
 @pytest.mark.parametrize(
-    ("looks", "reason"),
-    [(LOOKS, "allow for all interim analyses"), ("anytime", "are valid after any number of seeds")],
-)
-def test_arms_table_says_why_intervals_of_effects_are_wide(make_report, looks, reason):
+    ("looks", "reason", "method"),
+    [
+        (LOOKS, "allow for all interim analyses", "critical value of the interim analyses"),
+        (
+            "anytime",
+            "are valid after any number of seeds",
+            "anytime-valid: it holds after any number of seeds",
+        ),
+        (None, "", "paired t"),
+    ],
+)  # fmt: skip
+def test_design_is_told_beside_its_intervals(make_report, looks, reason, method):
+    report = make_report(looks)
     note = f"The 95% CIs of Δ {reason}, so they are wider than those of a single analysis; the CIs of the "
     note += "means are not widened."
-    report = make_report(looks)
-    markdown = render_markdown(report)
-    assert note in render_html(report)
-    assert markdown.index(note) < markdown.index("| arm | val/loss")
-    assert "are wider than" not in render_markdown(make_report(None))
-
-
-@pytest.mark.usefixtures("blank_charts")
-def test_fixed_design_has_no_interim_results_and_anytime_valid_has(make_report):
-    report = make_report("anytime")
-    assert all(
-        "single analysis, 16 seeds" in build_interim_chart(claim, 1).label for claim in report.verdict.claims
-    )
-    assert render_html(report).count("Interim analyses of claim") == len(CLAIMS)
-    assert "95% interval (anytime-valid: it holds after any number of seeds)" in render_html(report)
-    report = make_report(None)
-    assert "95% interval (paired t)" in render_html(report)
-    assert not any(build_interim_chart(claim, 1) for claim in report.verdict.claims)
-    assert "Interim analyses" not in render_html(report) + render_markdown(report, {})
-    assert wandb_tables.build_interim_rows(report)[1] == []
+    page, markdown = render_texts(report)
+    assert f"95% interval ({method})" in page
+    for text in (page, markdown):
+        assert (note in text) == bool(looks)
+        assert ("are wider than" in text) == bool(looks)
+        assert ("Interim analyses of claim" in text) == bool(looks)
+    assert len(read_table(report, "interim_analyses.5")) == (4 if looks == LOOKS else looks == "anytime")
+    charts = [build_interim_chart(claim, 1) for claim in report.verdict.claims]
+    assert all("single analysis, 16 seeds" in chart.label for chart in charts if looks == "anytime")
+    assert all(charts) if looks else not any(charts)
 
 
 def test_unbounded_interval_is_drawn_to_the_edge(report):
@@ -162,15 +168,6 @@ def test_unbounded_interval_is_drawn_to_the_edge(report):
     assert interim_analyses.format_analysis_interval(
         claim, interim_analyses.build_analysis_rows(claim)[len(claim.interim_analyses.completed) - 1]
     ).startswith("at least +")
-
-
-def test_wandb_gets_a_row_for_every_completed_analysis(report):
-    columns, rows = wandb_tables.build_interim_rows(report)
-    completed = [analysis for claim in report.verdict.claims for analysis in claim.interim_analyses.completed]
-    assert len(rows) == len(completed)
-    index = columns.index("estimate")
-    assert [row[index] for row in rows] == [analysis.estimate for analysis in completed]
-    assert {row[-1] for row in rows} == {"INCONCLUSIVE", "SUPPORTED"}
 
 
 def test_counted_or_decided_claims_need_no_more_seeds(tmp_path):
@@ -221,47 +218,30 @@ def test_runs_beyond_the_reached_analyses_are_excluded(tmp_path: Path) -> None:
     assert len([run for run in report.runs if run.arm == "gqa"]) == 4
 
 
-@pytest.mark.usefixtures("blank_charts")
-def test_page_and_markdown_show_decisions_and_outlier_seeds(report):
+def test_decisions_and_outlier_seeds_are_shown(report):
     first, *others = report.verdict.claims
     identity = first.model_copy(update={"identity": True})
     claims = [first.model_copy(update={"outliers": [5, 11]}), *others, identity]
     verdict = report.verdict.model_copy(update={"claims": claims})
-    page, markdown = (
-        render(report.model_copy(update={"verdict": verdict})).replace("\\", "")
-        for render in (render_html, render_markdown)
-    )
+    report = report.model_copy(update={"verdict": verdict})
     decision, left_out = first.decision, first.leave_one_out
-    cells = [
-        f"{decision.n} of {first.planned}",
-        format_number(decision.estimate, 3, sign=True),
-        format_decision(first),
-    ]
-    cells += [format_pvalue(decision.p), format_pvalue(decision.p_holm)]
-    assert f"| 1. gqa vs mha, val/loss: margin +0.03 | {' | '.join(cells)} |" in markdown
+    record = read_table(report, "decisions")[0]
+    assert record["claim"] == "1. gqa vs mha, val/loss (nats): margin +0.03"
+    keys = {"n": "n", "estimate": "estimate", "low": "low", "high": "high", "level": "level", "p": "p"}
+    assert {key: record[key] for key in keys} == {key: getattr(decision, key) for key in keys}
+    assert record["p_holm"] == decision.p_holm
     means = format_bounds(left_out.low, left_out.high, first.digits)
     sign_flip = f"{format_pvalue(first.sign_flip.p)} ({format_pvalue(first.sign_flip.floor)})"
+    outliers = f"claim 1, gqa vs mha: 5, 11 (mean with any one seed left out: {means})."
+    page, markdown = render_texts(report)
     assert f"| 1. gqa vs mha | {sign_flip} | {means} |" in markdown
     assert "| 5, 11 |" in markdown
-    assert "6. gqa vs mha, val/loss" not in markdown, "an identity is not tested"
-    note = (
-        "Outlier seeds, which count in every number: claim 1, gqa vs mha: 5, 11 (mean with any one seed left "
-    )
-    for text in (f"{note}out: {means}).", "Sensitivity analyses; they never change a verdict."):
-        assert text in page
-        assert text in markdown
-
-
-@pytest.mark.usefixtures("blank_charts")
-def test_adjusted_p_values_name_their_family(report):
-    page, markdown = render_html(report), render_markdown(report)
-    assert "| p of Δ = 0 (Holm over arms) |" in markdown
-    headers = [
-        f'<th scope="col" class="num">p{p} (Holm over {of})</th>'
-        for p, of in ((" of Δ = 0", "arms"), ("", "claims"))
-    ]
-    assert [page.count(header) for header in headers] == [1, 1]
-    assert "p (Holm)" not in page + markdown
+    for text in (page, markdown):
+        assert f"Outlier seeds, which count in every number: {outliers}" in text
+        assert "Sensitivity analyses; they never change a verdict." in text
+        assert "p of Δ = 0 (Holm over arms)" in text
+        assert "p (Holm over claims)" in text
+        assert "p (Holm)" not in text
 
 
 def test_interval_method_names_what_replaces_t(report):

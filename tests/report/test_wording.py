@@ -1,14 +1,14 @@
 """Page, Markdown, terminal, W&B, index and ledger print an effect identically."""
 
 import re
-from html import unescape
 from pathlib import Path
 
 import ledger
 import pytest
-from rendering import read_table
+from rendering import extract_text, make_report, read_table
 from synthetic import World, build_context, build_provenance, build_timing, write_runs
 
+from attnlab.report.number_format import format_bounds, format_number
 from attnlab.report.pages import terminal
 from attnlab.report.pages.report_files import write_report
 from attnlab.report.report_builder import build_report
@@ -39,35 +39,32 @@ def report_and_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, 
     records = {name: read_table(report, name) for name in ("claims", "effects")}
     readme, _ = ledger.write_ledger(folder / "reports")
     return report, {
-        "page": unescape(re.sub(r"<[^>]+>", "", page.read_text("utf-8"))).replace("\N{NO-BREAK SPACE}", " "),
+        "page": extract_text(page.read_text("utf-8")),
         "markdown": page.with_name("report.md").read_text("utf-8").replace("\\", ""),
-        "terminal": "\n".join(terminal.format_terminal_lines(report)),
+        "terminal": " ".join(" ".join(terminal.format_terminal_lines(report)).split()),
         "W&B": "\n".join(map(str, wandb_report.build_summary(report, records).values())),
-        "index": page.parent.with_name("index.html").read_text("utf-8").replace("\N{NO-BREAK SPACE}", " "),
+        "index": extract_text(page.parent.with_name("index.html").read_text("utf-8")),
         "ledger": readme.read_text("utf-8").replace("\\", ""),
     }
 
 
-@pytest.mark.parametrize("place", ["page", "markdown", "terminal", "W&B", "index", "ledger"])
-def test_every_place_prints_the_effect_of_every_claim(
-    report_and_texts: tuple[Report, dict[str, str]], place: str
-) -> None:
-    report, places = report_and_texts
-    effects = [format_effect(claim) for claim in report.verdict.claims]
-    assert len(set(effects)) == 4, "three claims about val/loss, two of them about one arm"
-    for effect in effects:
-        assert effect in places[place]
-
-
-def test_no_place_prints_another_format_of_an_effect(
+def test_every_place_prints_the_effect_of_every_claim_in_one_format(
     report_and_texts: tuple[Report, dict[str, str]],
 ) -> None:
     report, places = report_and_texts
-    expected = {format_effect(source) for source in (*report.verdict.claims, *report.effects)}
+    claims = report.verdict.claims
+    assert len({format_effect(claim) for claim in claims}) == 4, "three of val/loss, two of them of one arm"
+    terminal_text = places.pop("terminal")
+    for number, claim in enumerate(claims, 1):
+        decision, sign = claim.decision, claim.compare == "difference"
+        digits = None if decision.exact else claim.digits
+        estimate = format_number(decision.estimate, digits, sign=sign)
+        assert f"{number}. {claim.says}: estimate {estimate}" in terminal_text
+        assert not sign or format_bounds(decision.low, decision.high, digits) in terminal_text
+    expected = {format_effect(source) for source in (*claims, *report.effects)}
     for place, text in places.items():
-        printed = set(EFFECT.findall(text))
-        assert printed, place
-        assert printed <= expected, place
+        assert all(format_effect(claim) in text for claim in claims), place
+        assert {*EFFECT.findall(text)} <= expected, place
 
 
 def test_effect_is_the_arm_minus_the_baseline_for_every_direction(tmp_path: Path) -> None:
@@ -75,8 +72,7 @@ def test_effect_is_the_arm_minus_the_baseline_for_every_direction(tmp_path: Path
     runs = write_runs(tmp_path, world)
     claims = [{"says": "gqa is worse", "arm": "gqa", "is": "above", "threshold": 0.0}]
     for direction in ("lower", "higher"):
-        changes = {"claims": claims, "direction": direction}
-        report = build_report(build_context(world, **changes), runs, None, build_provenance())
+        report = make_report(tmp_path, world, runs, claims=claims, direction=direction)
         [claim], [effect] = report.verdict.claims, [row for row in report.effects if row.primary]
         assert format_effect(claim) == format_effect(effect)
         assert format_effect(effect).startswith("+0.060 nats, 95% CI [+0.05")

@@ -90,7 +90,7 @@ def test_the_page_shows_the_definitions_of_a_measurement(compose, make_run_dir):
     (claim_result,) = report.verdict.claims
     assert (claim_result.label, claim_result.unit, claim_result.timed) == ("slope", "m", True)
     assert describe_claim(claim_result) == (
-        "right vs left: Δ slope = 0.000 m, no interval, margin ±0.5: INCONCLUSIVE. 1 paired seed."
+        "right vs left: Δ slope = 0 m, exact, margin ±0.5: equivalent (SUPPORTED)."
     )
     assert "slope (m)" in [column.heading for column in list_tables(build_sections(report))["arms"].columns]
     assert set(report.reproduce.versions) >= {"torch", "pytorch-lightning"}

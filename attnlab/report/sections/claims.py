@@ -167,8 +167,11 @@ def _build_decisions(claims: list[ClaimResult]) -> list[Block]:
                 section.pvalue(decision.p_holm),
             ]
         )
-    titles = ("claim", "seeds", "estimate", "interval", "confidence level", "p", HOLM_OVER_CLAIMS)
-    tables: list[Block] = [Table("decisions", DECISIONS_NOTE, [Column(title) for title in titles], rows)]
+    columns = [
+        Column("claim"), Column("seeds", "n"), Column("estimate"), Column("interval", ends=("low", "high")),
+        Column("confidence level", "level"), Column("p"), Column(HOLM_OVER_CLAIMS, "p_holm"),
+    ]  # fmt: skip
+    tables: list[Block] = [Table("decisions", DECISIONS_NOTE, columns, rows)]
     if sensitivity := build_sensitivity_rows(claims):
         columns = [Column(title) for title in SENSITIVITY_HEADER]
         tables.append(Table("sensitivity", SENSITIVITY_NOTE, columns, sensitivity))
