@@ -57,10 +57,13 @@ def _describe_outcome(report: Report, claim: ClaimResult) -> str:
         return f"{claim.comparison_text}: {format_claim(claim, effect)}"
     decision, is_ratio = claim.decision, claim.compare == "ratio"
     digits = None if decision.exact else claim.digits
+    shown = effect or claim.interval or decision  # what the page shows beside the claim
     estimate = format_number(
-        decision.estimate, digits, sign=not is_ratio, unit="" if is_ratio else claim.unit
+        effect.mean if effect else decision.estimate,
+        digits,
+        sign=not is_ratio,
+        unit="" if is_ratio else claim.unit,
     )
-    shown = effect or claim.interval or decision  # the interval beside the effect on the page
     bounds = "" if decision.exact else format_bounds(shown.low, shown.high, digits, sign=not is_ratio)
     numbers = f"{estimate}{TIMES if is_ratio else ''} {bounds}".removesuffix(f" {NONE}").rstrip()
     return f"{claim.comparison_text}: {format_conclusion(claim)}, {format_quantity(claim)} {numbers}"

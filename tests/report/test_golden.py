@@ -6,6 +6,7 @@ diff.
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
