@@ -41,7 +41,7 @@ KV = {"metric": "kv_bytes_per_token", "label": "KV cache per token", "unit": "B"
 
 def test_claim_line_has_arms_numbers_threshold_conclusion_verdict_and_seeds() -> None:
     assert describe_claim(build_claim_result(-0.018, 0.016, "SUPPORTED", threshold=0.0181)) == (
-        "gqa vs mha: Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: not worse "
+        "gqa vs mha: Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: non-inferior "
         "(SUPPORTED). 6 paired seeds."
     )
 
@@ -49,8 +49,8 @@ def test_claim_line_has_arms_numbers_threshold_conclusion_verdict_and_seeds() ->
 @pytest.mark.parametrize(
     ("relation", "threshold", "direction", "supported", "refuted"),
     [
-        ("below", 0.03, "lower", "not worse", "worse by more than the margin"),
-        ("above", -0.03, "higher", "not worse", "worse by more than the margin"),
+        ("below", 0.03, "lower", "non-inferior", "worse by more than the margin"),
+        ("above", -0.03, "higher", "non-inferior", "worse by more than the margin"),
         ("below", 0.0, "lower", "better", "not better"),
         ("above", 0.0, "higher", "better", "not better"),
         ("above", 0.0, "lower", "worse", "not worse"),
@@ -93,7 +93,8 @@ def test_conclusion_agrees_with_the_region_of_the_claim(
     sign = 1 if direction == "lower" else -1
     margin = abs(threshold)
     meanings = {
-        "not worse": lambda harm: harm < margin or harm <= 0,
+        "non-inferior": lambda harm: harm < margin,
+        "not worse": lambda harm: harm <= 0,
         "worse by more than the margin": lambda harm: harm >= margin,
         "better": lambda harm: harm < 0,
         "not better": lambda harm: harm >= 0,

@@ -61,7 +61,7 @@ def create_report(kind, name, effect, *, seeds, flops, together="heads@steps", v
         **sensitivity, **ends, "arm": "four", "against": "two", "metric": "val/loss", "label": "val/loss",
         "unit": "nats", "primary": True, "margin": 0.02, "n": seeds, "planned": seeds, "digits": 3,
         "mean": effect, "sd": 0.004, "training_equivalent": None, "alpha": 0.05, "p": None, "p_holm": None,
-        "p_equivalent": None, "p_noninferior": None, "verdict": "NOT WORSE", "reasons": [], "pairs": pairs,
+        "p_equivalent": None, "p_noninferior": None, "verdict": "NON-INFERIOR", "reasons": [], "pairs": pairs,
     }  # fmt: skip
     ladder = {
         "name": "steps", "rungs": {name: [] for name in SIZES}, "seeds": {name: 4 for name in SIZES},
@@ -492,7 +492,7 @@ def test_every_report_compares_all_corpora():
     for row in rows:
         assert [(cell.arm, cell.state) for cell in row.cells] == [
             ("two", None),
-            ("four", "not worse"),
+            ("four", "non-inferior"),
         ]
 
 
