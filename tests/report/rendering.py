@@ -40,7 +40,7 @@ def render_markdown(report: Report) -> str:
 
 def extract_text(page: str) -> str:
     """The visible text of a page, without markup and scripts, with ordinary spaces."""
-    body = re.sub(r"<(script|style)\b.*?</\1>", " ", page[page.find("<body") :], flags=re.S)
+    body = re.sub(r"<(script|style)\b.*?</\1>", " ", page[max(page.find("<body"), 0) :], flags=re.S)
     return " ".join(unescape(re.sub(r"<[^>]+>", "", body)).split())
 
 
