@@ -20,11 +20,13 @@ REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 
 
 def make_report(
-    folder: Path, world: World | None = None, runs: list[Run] | None = None, **changes: Any
+    folder: Path | None, world: World | None = None, runs: list[Run] | None = None, **changes: Any
 ) -> Report:
     """The report of a world, of its runs or of these, with `changes` as in `build_context`."""
     world = world or World()
-    runs = write_runs(folder, world) if runs is None else runs
+    if runs is None:
+        assert folder is not None, "runs need a folder"
+        runs = write_runs(folder, world)
     return build_report(build_context(world, **changes), runs, None, build_provenance())
 
 

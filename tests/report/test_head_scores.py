@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rendering import make_report
 from synthetic import (
     World,
-    build_context,
-    build_provenance,
     collect_maps,
     replace_result,
     select_page_maps,
@@ -18,7 +17,6 @@ from worlds import SyntheticReports
 
 from attnlab.measure.head_patterns import PATTERN_RULES, match_patterns
 from attnlab.report.charts import series_figures
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import MissingScore
 from attnlab.report.section import list_tables
 from attnlab.report.sections import PageContext, heads
@@ -84,7 +82,7 @@ def test_random_heads_are_reproducible(tmp_path: Path) -> None:
     picks_by_run = []
     for name in "ab":
         runs = write_runs(tmp_path / name, World())
-        report = build_report(build_context(World()), runs, None, build_provenance())
+        report = make_report(None, World(), runs)
         picks_by_run.append(select_maps(report, collect_maps(runs)).picks)
     places = [
         [(entry.arm, entry.seed, entry.layers, entry.head_numbers) for entry in picks.random]
@@ -117,7 +115,7 @@ def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> No
             scores = {k: [row[:1] for row in v] if isinstance(v, list) else v for k, v in scores.items()}
             run = replace(run, maps=None)
         runs.append(replace_result(run, head_scores=scores | {"chance": chance}))
-    report = build_report(build_context(world), runs, None, build_provenance())
+    report = make_report(None, world, runs)
     sink = next(score for score in report.heads.scores if score.name == "sink")
     assert sink.chance is None, "the arms have no common level"
     tables = list_tables([heads.build(report, PageContext())])
@@ -150,7 +148,7 @@ def test_fewer_attention_layers_in_the_first_arm_omit_no_map(tmp_path: Path) -> 
                 replace(run, maps={**run.maps, **first_layers, "layers": np.arange(2)}), head_scores=scores
             )
         runs.append(run)
-    report = build_report(build_context(deep), runs, None, build_provenance())
+    report = make_report(None, deep, runs)
     selection = select_maps(report, collect_maps(runs))
     assert [len(entry.layers) for entry in selection.maps] == [2, 6]
     assert (selection.layers_shown, selection.layers, report.heads.layers) == (6, 6, 6)
