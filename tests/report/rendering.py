@@ -20,11 +20,13 @@ REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 
 
 def make_report(
-    folder: Path, world: World | None = None, runs: list[Run] | None = None, **changes: Any
+    folder: Path | None, world: World | None = None, runs: list[Run] | None = None, **changes: Any
 ) -> Report:
     """The report of a world, of its runs or of these, with `changes` as in `build_context`."""
     world = world or World()
-    runs = write_runs(folder, world) if runs is None else runs
+    if runs is None:
+        assert folder is not None, "runs need a folder"
+        runs = write_runs(folder, world)
     return build_report(build_context(world, **changes), runs, None, build_provenance())
 
 
@@ -40,7 +42,7 @@ def render_markdown(report: Report) -> str:
 
 def extract_text(page: str) -> str:
     """The visible text of a page, without markup and scripts, with ordinary spaces."""
-    body = re.sub(r"<(script|style)\b.*?</\1>", " ", page[page.find("<body") :], flags=re.S)
+    body = re.sub(r"<(script|style)\b.*?</\1>", " ", page[max(page.find("<body"), 0) :], flags=re.S)
     return " ".join(unescape(re.sub(r"<[^>]+>", "", body)).split())
 
 

@@ -127,7 +127,7 @@ def test_arms_table_has_learning_rate_and_precision_if_an_arm_differs_from_the_b
         (
             World({"mha": 0.0, "gqa": 0.02}, sd=0.06),
             {},
-            "gqa vs mha: inconclusive, Δ val/loss +0.02 nats [−0.04, +0.08], at 0.5× the KV cache; "
+            "gqa vs mha: inconclusive, Δ val/loss +0.02 nats [−0.05, +0.09], at 0.5× the KV cache; "
             "at worst +0.09.",
         ),
         (
@@ -175,7 +175,7 @@ def test_arms_are_sorted_best_first_with_the_mean_of_their_pairs(tmp_path: Path)
     headings = [table.columns[i].heading for i in table.shown]
     assert headings[:5] == ["arm", "val/loss (nats)", DELTA, "verdict", "seeds"]
     assert [(row["arm"], row["seeds"]) for row in rows] == [("gqa", 5), ("mha", 5), ("mqa", 4)]
-    assert [row["verdict"] for row in rows] == ["EQUIVALENT", "baseline", "WORSE"]
+    assert [row["verdict"] for row in rows] == ["EQUIVALENT", "baseline", "INCONCLUSIVE"]
     for row in rows:
         values = [run.metrics["val/loss"] for run in report.runs if run.arm == row["arm"] and run.is_done]
         assert row["mean"] == pytest.approx(sum(values) / len(values))
@@ -257,18 +257,15 @@ def test_cache_is_the_bytes_that_each_arm_holds(tmp_path: Path) -> None:
     ("experiment", "arm", "label", "corpus", "mean"),
     [
         ("lossy_caches", "window_needle", "loss increase at distance/48", "", 6.6),
-        ("gqa_vs_mha", "mqa", "", "pydocs", 0.0205),
-        ("kv_cache_bytes", None, "", "", 0.0),
+        ("gqa_vs_mha", "gqa_alone", "", "pydocs", 0.0228),
     ],
 )
 def test_worst_case_is_the_largest_harm_over_arms_conditions_and_corpora(
-    experiment: str, arm: str | None, label: str, corpus: str, mean: float
+    experiment: str, arm: str, label: str, corpus: str, mean: float
 ) -> None:
     report = load_report(REFERENCES / experiment / "report.json")
     case = find_worst_case(report, list_cases(report))
-    if arm is None or case is None:
-        assert case is arm
-        return
+    assert case is not None
     assert (case.arm, case.label, case.corpus) == (arm, label, corpus)
     assert case.mean == pytest.approx(mean, rel=0.02)
 

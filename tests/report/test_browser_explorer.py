@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, build_context, build_provenance, select_page_maps, write_runs
+from rendering import make_report
+from synthetic import World, select_page_maps, write_runs
 from visits import BROWSER_MARKS, Visit, find_page, playwright
 
 from attnlab.report.frames import load
 from attnlab.report.pages.explorer import write_explorer
 from attnlab.report.pages.report_files import write_report
-from attnlab.report.report_builder import build_report
 
 pytestmark = BROWSER_MARKS
 
@@ -200,9 +200,7 @@ def test_rows_without_the_first_token_sum_to_one(browser: Any, tmp_path: Path) -
         replace(run, maps={**run.maps, "maps": run.maps["maps"] // 2})
         for run in write_runs(tmp_path / "runs", world)
     ]
-    folder = write_report(
-        tmp_path / "report", build_report(build_context(world), half, None, build_provenance()), half
-    )
+    folder = write_report(tmp_path / "report", make_report(None, world, half), half)
     with Visit(browser, folder, "#head=mha/0/2&nofirst") as visit:
         canvas, readout = visit.page.locator("#head-view canvas.map").first, visit.page.locator(".readout")
         canvas.wait_for()
@@ -267,7 +265,7 @@ def hover_cell(page: Any, q: int, k: int) -> Any:
 def test_tooltip_stays_at_the_pointer_and_on_the_screen(browser: Any, tmp_path: Path, width: int) -> None:
     world = World({"mha": 0.0, "gqa": 0.0}, seeds=[0, 1], tokens=[f"token_{i:02}" for i in range(40)])
     runs = write_runs(tmp_path / "runs", world)
-    report = build_report(build_context(world), runs, None, build_provenance())
+    report = make_report(None, world, runs)
     page_file = write_report(tmp_path / "report", report, runs)
     with Visit(
         browser, page_file, "#head=mha/0/0&view=map", viewport={"width": width, "height": 500}

@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 from rates import build_tuning_result
 from rendering import make_report, read_table
-from synthetic import CONTEXT, World, build_context, build_provenance, replace_result, write_runs
+from synthetic import CONTEXT, World, replace_result, write_runs
 
 from attnlab.errors import InvalidConfig
 from attnlab.report.answer import answer_question, describe_scope
 from attnlab.report.replications.arm_pairs import compute_differences
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Effect, ReplicationContext, Report
 from attnlab.report.tables.wording import describe_claim
 from attnlab.store.run_schema import Metric
@@ -53,8 +52,7 @@ def test_controlled_resource_that_one_arm_does_not_report_is_not_comparable(
         else run
         for run in write_runs(tmp_path, World())
     ]
-    context = build_context(World(), controlled=["flops"])
-    report = build_report(context, runs, None, build_provenance())
+    report = make_report(None, World(), runs, controlled=["flops"])
     assert list_verdicts(report)[0] == verdict
     text = "training FLOPs per token: controlled, but gqa has no value"
     assert (report.verdict.claims[0].not_comparable == [text]) == (verdict == "NOT COMPARABLE")
@@ -100,28 +98,23 @@ def test_incomparable_pair_has_no_difference_anywhere(tmp_path: Path) -> None:
     assert len(compute_differences(report, "mqa", "mha", "val/loss")) == 5
 
 
-def test_leakage_reason_gives_the_loss_with_own_and_other_future(tmp_path: Path) -> None:
-    first = make_report(tmp_path, World(leakage={"gqa": SEES})).verdict.claims[0]
-    reason = "gqa sees future tokens in 5 of 5 runs: loss 0.055 nats with the true future tokens, "
+def test_leakage_in_any_run_or_in_the_baseline_leaves_nothing_to_compare(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path / "runs", World())
+    runs = [replace_result(r, leakage=SEES) if (r.arm, r.seed) == ("gqa", 2) else r for r in runs]
+    first = make_report(None, World(), runs).verdict.claims[0]
+    reason = "gqa sees future tokens in 1 of 5 runs: loss 0.055 nats with the true future tokens, "
     reason += "4.2 with substituted ones"
     assert first.not_comparable == [reason]
     assert describe_claim(first) == f"gqa vs mha: {reason} (NOT COMPARABLE). 5 paired seeds."
-
-
-def test_leakage_in_one_run_makes_the_arm_incomparable(tmp_path: Path) -> None:
-    world = World()
-    runs = write_runs(tmp_path, world)
-    runs = [replace_result(r, leakage=SEES) if (r.arm, r.seed) == ("gqa", 2) else r for r in runs]
-    assert (
-        list_verdicts(build_report(build_context(world), runs, None, build_provenance()))[0]
-        == "NOT COMPARABLE"
-    )
-
-
-def test_leaking_baseline_leaves_nothing_to_compare_or_rank(tmp_path: Path) -> None:
-    report = make_report(tmp_path, World(leakage={"mha": SEES}))
+    report = make_report(tmp_path / "baseline", World(leakage={"mha": SEES}))
     assert list_verdicts(report)[:2] == ["NOT COMPARABLE"] * 2
     assert list_ranked_arms(report) == []
+    causal = make_report(tmp_path / "causal", World(leakage={"gqa": CAUSAL}), leakage=["gqa"])
+    assert "gqa is preregistered under leakage, but sees no future tokens." in causal.leakage.notes
+    assert "gqa" in list_ranked_arms(causal)
+    no_targets = make_report(tmp_path / "no_targets", World(leakage={"gqa": SEES | {"next_token": 0}}))
+    assert "NOT COMPARABLE" not in list_verdicts(no_targets)
+    assert "gqa sees later tokens, but they are not targets of this task." in no_targets.failures.caveats
 
 
 def test_leakage_by_design_is_decided_labeled_and_never_ranked(tmp_path: Path) -> None:
@@ -139,18 +132,6 @@ def test_leakage_by_design_is_decided_labeled_and_never_ranked(tmp_path: Path) -
     assert "gqa sees future tokens" in answer_question(report)
 
 
-def test_arm_preregistered_to_leak_that_does_not_leak_is_reported(tmp_path: Path) -> None:
-    report = make_report(tmp_path, World(leakage={"gqa": CAUSAL}), leakage=["gqa"])
-    assert "gqa is preregistered under leakage, but sees no future tokens." in report.leakage.notes
-    assert "gqa" in list_ranked_arms(report)
-
-
-def test_seeing_later_tokens_that_are_no_targets_stays_comparable(tmp_path: Path) -> None:
-    report = make_report(tmp_path, World(leakage={"gqa": SEES | {"next_token": 0}}))
-    assert "NOT COMPARABLE" not in list_verdicts(report)
-    assert "gqa sees later tokens, but they are not targets of this task." in report.failures.caveats
-
-
 def test_targets_in_the_longest_prefix_are_excluded_from_every_arm(tmp_path: Path) -> None:
     world = World(leakage={"gqa": CAUSAL | {"prefix": 8}, "mha": CAUSAL})
     report, plain = make_report(tmp_path / "a", world), make_report(tmp_path / "b", World())
@@ -164,47 +145,49 @@ def test_targets_in_the_longest_prefix_are_excluded_from_every_arm(tmp_path: Pat
     assert any("excludes the first 7 targets of each window" in note for note in report.leakage.notes)
 
 
-def test_metrics_that_cannot_exclude_a_prefix_are_not_comparable(tmp_path: Path) -> None:
-    world = World(leakage={"gqa": CAUSAL | {"prefix": 8}, "mha": CAUSAL})
-    report = make_report(
-        tmp_path, world, claims=[make_claim("gqa", "train/loss"), make_claim("mqa", "train/loss")]
-    )
-    assert list_verdicts(report) == ["NOT COMPARABLE", "SUPPORTED"]
-    assert "compare val/loss" in report.verdict.claims[0].not_comparable[0]
+OTHER_DATA = {"validation": "12" * 32}
+MEASURE = {"lengths": [1, 4], "trained": None, "every": 100}
+
+
+def measure_arms(**changes: Any) -> World:
+    """A world whose arms measure alike, but for `changes` in gqa."""
+    config = {arm: {"measure": MEASURE} for arm in ("mha", "gqa", "mqa")}
+    extra = {"length/4": 2.0, "val/bits_per_byte": 2.0}
+    return World(extra=extra, config=config | {"gqa": {"measure": MEASURE | changes}})
 
 
 @pytest.mark.parametrize(
-    ("facts", "says"),
+    ("world", "metric", "says"),
     [
-        ({"unit": "bpe", "validation": "12" * 32}, "per char in mha: compare val/bits_per_byte"),
-        ({"unit": "bpe", "validation": "12" * 32, "val_text": "9"}, "the arms share no validation corpus"),
-        ({"validation": "12" * 32, "val_windows": 4}, "val_windows 4 and 128"),
-        ({"validation": "12" * 32, "name": "induction", "val_text": "9"}, "use the same data for both"),
-        ({"validation": "12" * 32}, "different tokens or targets"),
+        (World(data={"gqa": {**OTHER_DATA, "unit": "bpe"}}), "val/loss",
+         "per char in mha: compare val/bits_per_byte"),
+        (World(data={"gqa": {**OTHER_DATA, "unit": "bpe", "val_text": "9"}}), "val/loss",
+         "the arms share no validation corpus"),
+        (World(data={"gqa": {**OTHER_DATA, "val_windows": 4}}), "val/loss", "val_windows 4 and 128"),
+        (World(data={"gqa": {**OTHER_DATA, "name": "induction", "val_text": "9"}}), "val/loss",
+         "use the same data for both"),
+        (World(data={"gqa": OTHER_DATA}), "val/loss", "different tokens or targets"),
+        (World(data={"gqa": {**OTHER_DATA, "unit": "bpe"}}, extra={"val/bits_per_byte": 2.0}),
+         "val/bits_per_byte", ""),
+        (World(data={"gqa": {**OTHER_DATA, "val_text": "12" * 32}}, extra={"val/bits_per_byte": 2.0}),
+         "val/bits_per_byte", "val/bits_per_byte"),
+        (World(leakage={"gqa": CAUSAL | {"prefix": 8}, "mha": CAUSAL}), "train/loss", "compare val/loss"),
+        (measure_arms(), "length/4", ""),
+        (measure_arms(trained=16), "length/4", "trained length 16 and 64"),
+        (measure_arms(), "val/best_loss", ""),
+        (measure_arms(every=1), "val/best_loss", "every"),
     ],
-)
-def test_losses_on_different_data_or_units_are_not_comparable(
-    tmp_path: Path, facts: dict[str, Any], says: str
+)  # fmt: skip
+def test_metric_is_comparable_if_both_arms_measure_it_alike(
+    tmp_path: Path, world: World, metric: str, says: str
 ) -> None:
-    report = make_report(tmp_path, World(data={"gqa": facts}))
-    assert list_verdicts(report) == ["NOT COMPARABLE", "SUPPORTED", "SUPPORTED"]
+    claims = [make_claim("gqa", metric), make_claim("mqa", metric)]
+    report = make_report(tmp_path, world, claims=claims, metric=metric if "/loss" in metric else "val/loss")
+    assert list_verdicts(report) == ["NOT COMPARABLE" if says else "SUPPORTED", "SUPPORTED"]
     assert says in describe_claim(report.verdict.claims[0])
-    assert get_effect(report, "gqa").verdict == "NOT COMPARABLE"
-    assert "gqa" not in list_ranked_arms(report)
-
-
-def test_losses_per_byte_of_one_text_compare_tokenizers(tmp_path: Path) -> None:
-    changes = {"claims": [make_claim("gqa", "val/bits_per_byte")]}
-    other = {"unit": "bpe", "validation": "12" * 32}
-    report = make_report(
-        tmp_path / "a", World(data={"gqa": other}, extra={"val/bits_per_byte": 2.0}), **changes
-    )
-    assert list_verdicts(report) == ["SUPPORTED"]
-    other |= {"val_text": "12" * 32}
-    report = make_report(
-        tmp_path / "b", World(data={"gqa": other}, extra={"val/bits_per_byte": 2.0}), **changes
-    )
-    assert list_verdicts(report) == ["NOT COMPARABLE"]
+    if metric == "val/loss":
+        assert get_effect(report, "gqa").verdict == "NOT COMPARABLE"
+        assert "gqa" not in list_ranked_arms(report)
 
 
 def test_seeds_may_differ_in_data_if_both_arms_of_a_pair_share_it(tmp_path: Path) -> None:
@@ -215,29 +198,7 @@ def test_seeds_may_differ_in_data_if_both_arms_of_a_pair_share_it(tmp_path: Path
         ))
         for run in write_runs(tmp_path, world)
     ]  # fmt: skip
-    assert "NOT COMPARABLE" not in list_verdicts(
-        build_report(build_context(world), runs, None, build_provenance())
-    )
-
-
-def test_losses_by_length_need_the_same_lengths(tmp_path: Path) -> None:
-    measure = {"lengths": [1, 4], "trained": None}
-    changes = {"claims": [make_claim("gqa", "length/4")]}
-    same = World(extra={"length/4": 2.0}, config={arm: {"measure": measure} for arm in ("mha", "gqa")})
-    assert list_verdicts(make_report(tmp_path / "a", same, **changes)) == ["SUPPORTED"]
-    same.config["gqa"] = {"measure": measure | {"trained": 16}}
-    report = make_report(tmp_path / "b", same, **changes)
-    assert list_verdicts(report) == ["NOT COMPARABLE"]
-    assert "trained length 16 and 64" in describe_claim(report.verdict.claims[0])
-
-
-def test_best_of_validations_needs_the_same_schedule(tmp_path: Path) -> None:
-    every = {arm: {"measure": {"every": 100}} for arm in ("mha", "gqa", "mqa")}
-    world = World(config=every | {"gqa": {"measure": {"every": 1}}})
-    report = make_report(
-        tmp_path, world, claims=[make_claim("gqa", "val/best_loss"), make_claim("mqa", "val/best_loss")]
-    )
-    assert list_verdicts(report) == ["NOT COMPARABLE", "SUPPORTED"]
+    assert "NOT COMPARABLE" not in list_verdicts(make_report(None, world, runs))
 
 
 def test_metric_with_two_definitions_is_not_comparable(tmp_path: Path) -> None:
@@ -250,7 +211,7 @@ def test_metric_with_two_definitions_is_not_comparable(tmp_path: Path) -> None:
         if run.arm == "gqa" else run
         for run in write_runs(tmp_path, world)
     ]  # fmt: skip
-    report = build_report(build_context(world), runs, None, build_provenance())
+    report = make_report(None, world, runs)
     assert list_verdicts(report)[0] == "NOT COMPARABLE"
     assert "unit bits and nats" in describe_claim(report.verdict.claims[0])
 
@@ -267,7 +228,7 @@ def test_tokens_of_a_parent_count_in_the_budget(tmp_path: Path) -> None:
         type(run)(run.arm, run.seed, run.id, run.result, ancestor_tokens=7 if run.arm == "gqa" else 0)
         for run in runs
     ]
-    report = build_report(build_context(world), runs, None, build_provenance())
+    report = make_report(None, world, runs)
     assert list_verdicts(report)[0] == "NOT COMPARABLE"
     assert "tokens: controlled" in describe_claim(report.verdict.claims[0])
 
@@ -288,7 +249,7 @@ def test_arm_that_trains_nothing_has_no_changed_training(tmp_path: Path) -> None
         else run
         for run in write_runs(tmp_path, world)
     ]
-    warnings = build_report(build_context(world), runs, None, build_provenance()).warnings
+    warnings = make_report(None, world, runs).warnings
     assert not any("changes the model" in line for line in warnings)
 
 
@@ -361,7 +322,7 @@ def make_report_of_parts(folder: Path, facts: dict[str, dict[str, Any]], **group
         )
         for run in write_runs(folder, World())
     ]
-    return build_report(build_context(World()), runs, None, build_provenance())
+    return make_report(None, World(), runs)
 
 
 @pytest.mark.parametrize(
@@ -407,11 +368,11 @@ def test_parts_that_use_validation_data_or_change_the_loss_make_an_arm_incompara
 
 def test_equal_recomputed_losses_change_no_verdict(tmp_path: Path) -> None:
     runs = write_runs(tmp_path, World())
-    plain = build_report(build_context(World()), runs, None, build_provenance())
+    plain = make_report(None, World(), runs)
     runs = [
         replace_result(run, recomputed={"val/loss": run.result.metrics["val/loss"] + 1e-4}) for run in runs
     ]
-    assert build_report(build_context(World()), runs, None, build_provenance()) == plain
+    assert make_report(None, World(), runs) == plain
 
 
 def test_callbacks_and_own_parts_of_one_arm_are_named_beside_the_verdict(tmp_path: Path) -> None:

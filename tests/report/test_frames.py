@@ -15,6 +15,8 @@ from stored_runs import make_spec, write_spec
 import attnlab
 from attnlab.errors import InvalidConfig, format_seeds
 from attnlab.report.frames import ReportFrames, StoreFrames, load
+from attnlab.report.section import list_tables
+from attnlab.report.sections import build_sections
 from attnlab.report.tables import map_archive
 from attnlab.store import run_directories
 from attnlab.store.run_schema import Use
@@ -40,23 +42,16 @@ def test_runs_frame_has_a_row_per_run_with_all_figures(report):
     assert frames.runs["val/loss"].dtype == float
 
 
-def test_effects_and_claims_equal_the_report(report):
+def test_tables_of_the_page_are_frames(report):
     document, frames, _ = report
+    tables = list_tables(build_sections(document))
+    assert frames.tables.keys() == tables.keys() > {"effects", "claims", "arms", "token_losses", "samples"}
+    for name, table in tables.items():
+        records = [*table.iterate_records()]
+        frame = getattr(frames, name, frames.tables[name])
+        assert (len(frame), {*frame.columns}) == (len(records), {key for row in records for key in row})
     assert frames.effects["mean"].tolist() == [row.mean for row in document.effects]
     assert frames.claims.verdict.tolist() == [row.verdict for row in document.verdict.claims]
-    [first, *_] = document.verdict.claims
-    assert frames.claims.estimate[0] == first.decision.estimate
-
-
-def test_token_losses_and_samples_equal_the_report(report):
-    document, frames, _ = report
-    text = document.text
-    rows = [(kind, arm) for kind in text.token_categories for arm in kind.arms]
-    assert rows
-    assert frames.token_losses["loss_mean"].tolist() == [arm.loss.mean for _, arm in rows]
-    assert frames.token_losses.kind.tolist() == [kind.label for kind, _ in rows]
-    assert frames.token_losses["difference_mean"].isna().tolist() == [not arm.difference for _, arm in rows]
-    assert frames.samples["sample"].tolist() == [row.sample for row in text.samples]
 
 
 def test_curves_come_from_parquet_or_else_from_the_report(report, tmp_path):

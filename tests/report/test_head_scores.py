@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rendering import make_report
 from synthetic import (
     World,
-    build_context,
-    build_provenance,
     collect_maps,
     replace_result,
     select_page_maps,
@@ -18,7 +17,7 @@ from worlds import SyntheticReports
 
 from attnlab.measure.head_patterns import PATTERN_RULES, match_patterns
 from attnlab.report.charts import series_figures
-from attnlab.report.report_builder import build_report
+from attnlab.report.schema import MissingScore
 from attnlab.report.section import list_tables
 from attnlab.report.sections import PageContext, heads
 from attnlab.report.tables.head_maps import select_maps
@@ -83,7 +82,7 @@ def test_random_heads_are_reproducible(tmp_path: Path) -> None:
     picks_by_run = []
     for name in "ab":
         runs = write_runs(tmp_path / name, World())
-        report = build_report(build_context(World()), runs, None, build_provenance())
+        report = make_report(None, World(), runs)
         picks_by_run.append(select_maps(report, collect_maps(runs)).picks)
     places = [
         [(entry.arm, entry.seed, entry.layers, entry.head_numbers) for entry in picks.random]
@@ -92,6 +91,18 @@ def test_random_heads_are_reproducible(tmp_path: Path) -> None:
     assert places[0] == places[1]
     assert len(places[0]) == 8
     assert len({seed for _, seed, *_ in places[0]}) > 1, "sampled from more runs than the one shown"
+
+
+def test_missing_score_has_a_reason_and_no_table(synthetic_reports: SyntheticReports) -> None:
+    heads = synthetic_reports["good"][0].heads
+    assert "copying" not in {score.name for score in heads.scores}
+    reason = "Toy heads have no separate values"
+    assert MissingScore(arm="gqa", label="copying (OV)", reason=reason) in heads.absent
+
+
+def test_chance_level_is_the_measured_one(synthetic_reports: SyntheticReports) -> None:
+    chance = {score.name: score.chance for score in synthetic_reports["good"][0].heads.scores}
+    assert chance == {"previous": 0.059, "sink": 0.074, "entropy": 1.0, "induction": 0.049}
 
 
 def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> None:
@@ -104,7 +115,7 @@ def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> No
             scores = {k: [row[:1] for row in v] if isinstance(v, list) else v for k, v in scores.items()}
             run = replace(run, maps=None)
         runs.append(replace_result(run, head_scores=scores | {"chance": chance}))
-    report = build_report(build_context(world), runs, None, build_provenance())
+    report = make_report(None, world, runs)
     sink = next(score for score in report.heads.scores if score.name == "sink")
     assert sink.chance is None, "the arms have no common level"
     tables = list_tables([heads.build(report, PageContext())])
@@ -137,7 +148,7 @@ def test_fewer_attention_layers_in_the_first_arm_omit_no_map(tmp_path: Path) -> 
                 replace(run, maps={**run.maps, **first_layers, "layers": np.arange(2)}), head_scores=scores
             )
         runs.append(run)
-    report = build_report(build_context(deep), runs, None, build_provenance())
+    report = make_report(None, deep, runs)
     selection = select_maps(report, collect_maps(runs))
     assert [len(entry.layers) for entry in selection.maps] == [2, 6]
     assert (selection.layers_shown, selection.layers, report.heads.layers) == (6, 6, 6)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import ledger
 import pytest
-from synthetic import World, build_context, build_provenance, write_runs
+from rendering import make_report
+from synthetic import World, write_runs
 
 from attnlab import stats
 from attnlab.report.pages.report_files import write_report
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import PreregisteredClaim, Report
 from attnlab.report.tables.wording import describe_claim
 from attnlab.report.verdicts.evidence_bases import BASES, Basis
@@ -89,7 +89,7 @@ def write_claims_report(folder: Path, *claims: dict[str, object], seeds: int = 8
     """A report of the claims, rendered: its page, Markdown and ledger are written."""
     world = World(effects=WORLD.effects, sd=WORLD.sd, seeds=list(range(seeds)))
     runs = write_runs(folder / "runs", world)
-    report = build_report(build_context(world, claims=list(claims)), runs, None, build_provenance())
+    report = make_report(None, world, runs, claims=list(claims))
     write_report(folder / "reports" / "gqa_vs_mha", report, runs)
     return report
 

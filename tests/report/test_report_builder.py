@@ -169,12 +169,20 @@ def test_higher_is_better_metric_flips_the_verdict(tmp_path: Path) -> None:
     assert report.effects[0].verdict.startswith("BETTER")
 
 
-def test_unequal_controlled_budget_is_not_comparable_with_a_reason(tmp_path: Path) -> None:
-    report = make_report(tmp_path, World(parameters={"gqa": 130_000}))
-    first = report.verdict.claims[0]
-    assert first.verdict == "NOT COMPARABLE"
-    assert first.not_comparable == ["parameters: controlled, but 130,000 in gqa and 120,000 in mha"]
-    assert list_verdicts(report)[1] == "SUPPORTED", "the other arm's budget is equal"
+@pytest.mark.parametrize(
+    ("parameters", "controlled", "mark", "verdict"),
+    [
+        (121_000, ["params"], "equal", "SUPPORTED"),  # within 1%
+        (122_000, ["params"], "differs", "NOT COMPARABLE"),
+        (130_000, ["tokens"], "differs", "SUPPORTED"),
+    ],
+)
+def test_only_a_controlled_budget_beyond_its_tolerance_makes_an_arm_incomparable(
+    tmp_path: Path, parameters: int, controlled: list[str], mark: str, verdict: str
+) -> None:
+    report = make_report(tmp_path, World(parameters={"gqa": parameters}), controlled=controlled)
+    assert report.budget.find_row("parameters").mark == mark
+    assert list_verdicts(report)[:2] == [verdict, "SUPPORTED"], "the budget of the other arm is equal"
 
 
 def test_unmatched_arm_stays_comparable(tmp_path: Path) -> None:
@@ -220,29 +228,6 @@ def test_rationale_of_the_margin_names_the_size_it_was_written_for(tmp_path: Pat
     assert format_margin_reason(report).endswith("in the same harness (written for size S)")
     same = build_report(context, runs, None, build_provenance(preregistered={**stated, "size": "debug"}))
     assert format_margin_reason(same).endswith("in the same harness")
-
-
-@pytest.mark.parametrize(("parameters", "mark"), [(121_000, "equal"), (122_000, "differs")])
-def test_parameters_have_one_percent_tolerance(tmp_path: Path, parameters: int, mark: str) -> None:
-    rows = make_report(tmp_path, World(parameters={"gqa": parameters})).budget.rows
-    assert next(row for row in rows if row.key == "parameters").mark == mark
-
-
-def test_difference_in_an_uncontrolled_budget_stays_comparable(tmp_path: Path) -> None:
-    report = make_report(tmp_path, World(parameters={"gqa": 130_000}), controlled=["tokens"])
-    assert "NOT COMPARABLE" not in list_verdicts(report)
-
-
-def test_failed_seed_drops_its_pair_but_not_the_denominator(tmp_path: Path) -> None:
-    status = {("gqa", 1): "diverged", ("mha", 3): "missing"}
-    report = make_report(tmp_path, World(status=status))
-    row = report.effects[0]
-    assert (row.n, row.planned) == (3, 5)
-    assert {(run.arm, run.seed, run.status) for run in report.failures.runs} == {
-        ("mha", 3, "missing"),
-        ("gqa", 1, "diverged"),
-    }
-    assert report.failures.runs[-1].tail[1] == "RuntimeError: something gave way"
 
 
 @pytest.mark.parametrize(
@@ -309,21 +294,6 @@ def test_pair_with_one_diverged_arm_breaks_an_identity(
     assert (result.verdict, result.basis) == (verdict, "identity")
     assert verdict in render_markdown(report)
     assert json.loads(format_json(report.to_dict())) == report.to_dict()
-
-
-def test_one_seed_decides_counted_claims_only(tmp_path: Path) -> None:
-    report = make_report(tmp_path, World(seeds=[0]))
-    assert list_verdicts(report) == ["INCONCLUSIVE", "INCONCLUSIVE", "SUPPORTED"]
-    assert report.effects[0].low is None
-
-
-def test_sweep_without_finished_runs_is_no_result(tmp_path: Path) -> None:
-    report = make_report(
-        tmp_path, World(status={(a, s): "crashed" for a in ("mha", "gqa", "mqa") for s in range(5)})
-    )
-    assert report.verdict.headline == "NO RESULT"
-    assert set(list_verdicts(report)) == {"NO RESULT"}
-    assert len(report.failures.runs) == 15
 
 
 def test_counted_claim_is_exact_and_uses_no_alpha(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@ import jsonschema
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from synthetic import World, build_context, build_provenance, write_runs
+from rendering import make_report
+from synthetic import World, write_runs
 from worlds import EVIL, SyntheticReports
 
 from attnlab.cli.main import main
 from attnlab.cli.verbs.schema import build_schema
 from attnlab.report.ladder_schema import load_ladder as load_ladder
 from attnlab.report.pages.report_files import format_json, write_index, write_report
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import REPORT_VERSION, Report, load_report
 from attnlab.report.tables import map_archive
 from attnlab.report.verdicts.results import read_run
@@ -81,14 +81,12 @@ def test_index_lists_ladders_and_the_claims_of_sizes(tmp_path: Path) -> None:
 def test_maps_of_an_earlier_report_are_removed(tmp_path: Path) -> None:
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0])
     runs = write_runs(tmp_path / "runs", world)
-    report = build_report(build_context(world), runs, None, build_provenance())
+    report = make_report(None, world, runs)
     page = write_report(tmp_path / "report", report, runs)
     assert set(map_archive.read_archive(page.with_name(map_archive.ARCHIVE_NAME))) == {("mha", 0), ("gqa", 0)}
     assert 'id="head-view"' in page.read_text("utf-8")
     bare = [replace(run, maps=None) for run in runs]
-    write_report(
-        tmp_path / "report", build_report(build_context(world), bare, None, build_provenance()), bare
-    )
+    write_report(tmp_path / "report", make_report(None, world, bare), bare)
     assert not page.with_name(map_archive.ARCHIVE_NAME).exists()
     assert 'id="head-view"' not in page.read_text("utf-8")
 
@@ -263,9 +261,7 @@ def test_broken_run_file_costs_only_its_content(
     assert [run.arm for run in runs if run.broken_files] == [intact_runs[4].arm]
     assert (runs[4].curves is None) == (name == file_names.CURVES_FILE)
     assert (runs[4].maps is None) == (name == file_names.MAPS_FILE)
-    before, report = (
-        build_report(build_context(world), some, None, build_provenance()) for some in (intact_runs, runs)
-    )
+    before, report = (make_report(None, world, some) for some in (intact_runs, runs))
     [warning] = report.verdict.run_warnings
     assert warning.startswith(f"{runs[4].arm}, seed {runs[4].seed}: {name} is ")
     assert "again" in warning
@@ -291,7 +287,7 @@ def test_broken_files_without_digests_cost_no_page(tmp_path: Path) -> None:
         {file_names.CURVES_FILE: "cannot be read"},
         {},
     ]
-    warnings = build_report(build_context(world), runs, None, build_provenance()).verdict.run_warnings
+    warnings = make_report(None, world, runs).verdict.run_warnings
     assert len(warnings) == 2
     assert all("delete its run.json" in sentence for sentence in warnings)
 

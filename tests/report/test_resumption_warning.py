@@ -1,9 +1,8 @@
 """A resumed run reports how closely it reproduces the original."""
 
 import pytest
-from synthetic import World, build_context, build_provenance, replace_result, write_runs
-
-from attnlab.report.report_builder import build_report
+from rendering import make_report
+from synthetic import World, replace_result, write_runs
 
 
 @pytest.mark.parametrize(
@@ -20,7 +19,7 @@ def test_resumed_run_reports_its_deviation(tmp_path, device, error, expected) ->
     runs[0] = replace_result(
         runs[0], resumed=rows, environment=runs[0].result.environment | {"device": device}
     )
-    warnings = build_report(build_context(World()), runs, None, build_provenance()).warnings
+    warnings = make_report(None, World(), runs).warnings
     warnings = [warning for warning in warnings if "checkpoint" in warning]
     assert len(warnings) == len(expected)
     assert all(text in warning for text, warning in zip(expected, warnings, strict=True))

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, build_context, build_provenance, collect_maps, write_runs
+from rendering import make_report
+from synthetic import World, collect_maps, write_runs
 from worlds import EVIL
 
 from attnlab.data.token_labels import CONTINUATION
 from attnlab.report.charts.chart_renderer import RenderedCharts
 from attnlab.report.pages.html import HtmlWriter
 from attnlab.report.pages.markdown import format_sections
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import LayerKinds, Report
 from attnlab.report.section import Block, Interactive, Page, Section, Text, iterate_blocks, list_tables
 from attnlab.report.sections import (
@@ -29,10 +29,6 @@ from attnlab.report.sections import (
 )
 
 Record = dict[str, Any]
-
-
-def make_report(folder: Path, world: World, **changes: Any) -> Report:
-    return build_report(build_context(world, **changes), write_runs(folder, world), None, build_provenance())
 
 
 def read_table(section: Section, name: str) -> list[Record]:
@@ -215,7 +211,7 @@ def test_maps_have_a_thumbnail_per_head_and_random_ones_beside_a_selection(
 ) -> None:
     world = World(dict.fromkeys(["mha", "gqa"][:arms], 0.0), seeds=[0], tokens=tokens)
     runs = write_runs(tmp_path, world)
-    report = build_report(build_context(world, claims=[]), runs, None, build_provenance())
+    report = make_report(None, world, runs, claims=[])
     section = maps.build(report, PageContext(maps=collect_maps(runs)))
     assert section is not None
     page = write_html(section)
