@@ -109,7 +109,6 @@ def test_files_named_in_a_document_exist(doc):
         "conf/experiment/mine.yaml",
         "conf/mask/banded.yaml",
         "report.md",
-        "summary.png",
         "tuned.yaml",
         "conf/tuned/NAME.yaml",
     }

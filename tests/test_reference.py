@@ -153,7 +153,7 @@ def test_git_tracks_data_and_markdown_of_references_and_one_page():
     tracked = list_tracked_files()
     assert sum((FOLDER / name).stat().st_size for name in tracked) < 30e6
     rendered = sorted(name for name in tracked if Path(name).suffix not in (".json", ".md"))
-    files = ("attention.npz", "report.html", "runs.csv", "summary.png")
+    files = ("attention.npz", "report.html", "runs.csv")
     assert rendered == [f"{COMPLETE}/{file}" for file in files]
 
 

@@ -18,7 +18,7 @@ from attnlab.external.noise_floor import ALPHA
 from attnlab.external.question import Declaration, Question
 from attnlab.external.result_files import TABLE_SUFFIXES, ExternalRun, count_equal_values, digest_runs
 from attnlab.report.schema import EffectVerdict, Report, SeedPair
-from attnlab.report.verdicts.sensitivity import compute_margin_p_values, compute_sensitivity
+from attnlab.report.verdicts.sensitivity_analyses import compute_margin_p_values, compute_sensitivity
 from attnlab.report.verdicts.verdict_rules import count_decimals, decide_claim_verdict, decide_effect_verdict
 from attnlab.stats.evidence import CONFIDENCE_LEVEL
 from attnlab.store.fingerprint import compute_digest

@@ -27,7 +27,7 @@ from attnlab.report.schema import (
 from attnlab.report.tables.condition_tables import build_condition_tables
 from attnlab.report.tables.config_diff import NON_DESIGN_KEYS, build_config_diff, build_reproduce_section
 from attnlab.report.tables.curves import build_curves, build_position_losses
-from attnlab.report.tables.grid_section import build_grid_section
+from attnlab.report.tables.grid_cells import build_grid_section
 from attnlab.report.tables.head_scores import build_heads_section
 from attnlab.report.tables.headline import format_headline
 from attnlab.report.tables.steps_to_threshold import build_threshold_tables

@@ -140,7 +140,7 @@ class Row:
     details: Sequence["Block"] = ()
 
     @property
-    def typed(self) -> list[Cell]:
+    def typed_cells(self) -> list[Cell]:
         """The cells, with text as cells too."""
         return [Cell(cell) if isinstance(cell, str) else cell for cell in self.cells]
 
@@ -169,13 +169,13 @@ class Table:
         return [row if isinstance(row, Row) else Row(row) for row in self.rows]
 
     @property
-    def shown(self) -> list[int]:
+    def shown_columns(self) -> list[int]:
         """The indices of the columns for readers."""
         return [i for i, column in enumerate(self.columns) if column.title]
 
     def iterate_records(self) -> Iterator[dict[str, Any]]:
         """Yield each row for programs: a value by column, and the ends of intervals beside it."""
-        rows = [row.typed for row in self.full_rows]
+        rows = [row.typed_cells for row in self.full_rows]
         has_ends = [
             any(row[i].low is not None or row[i].high is not None for row in rows)
             for i in range(len(self.columns))

@@ -19,8 +19,7 @@ from attnlab.external.question import Question
 from attnlab.external.result_files import ExternalRun, count_equal_values
 from attnlab.report.schema import EffectVerdict, Verdict, load_report
 from attnlab.report.section import Terms, Text, list_tables
-from attnlab.report.sections import PageContext
-from attnlab.report.sections import files as files_section
+from attnlab.report.sections import PageContext, files_section
 from attnlab.report.tables.wording import describe_claim
 from attnlab.store import run_directories
 from attnlab.store.run_schema import RunResult

@@ -4,25 +4,19 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
-import numpy as np
 import pytest
-from attnlab.report.pages.summary import EDGE_MARGIN, MAX_ARMS, WIDTH, render_slide
-from PIL import Image
 from rendering import REFERENCES, make_report, read_table, render_texts
 from synthetic import World, build_context, replace_result, write_runs
-from worlds import EVIL, SyntheticReports
+from worlds import EVIL
 
 from attnlab.report.answer import MAX_WORDS, answer_question, describe_scope
 from attnlab.report.charts import vega_layers
-from attnlab.report.charts.chart_renderer import Sheet
-from attnlab.report.charts.svg import BAND, LITERAL_COLORS
 from attnlab.report.pages.glossary import DEFINITIONS, Glossary
 from attnlab.report.pages.terminal import format_terminal_lines
 from attnlab.report.report_builder import compute_claim_statuses
 from attnlab.report.schema import MEANINGS, EffectVerdict, load_report
-from attnlab.report.sections.answer import build_arms_table
+from attnlab.report.sections.answer_section import build_arms_table
 from attnlab.report.tables.wording import DELTA
 from attnlab.report.verdicts.budget_check import describe_short_training
 from attnlab.report.verdicts.results import Run
@@ -172,7 +166,7 @@ def test_arms_are_sorted_best_first_with_the_mean_of_their_pairs(tmp_path: Path)
     world = World({"mha": 0.0, "mqa": 0.06, "gqa": -0.01}, status={("mqa", 4): "missing"})
     report = make_report(tmp_path, world)
     table, rows = build_arms_table(report), read_table(report, "arms")
-    headings = [table.columns[i].heading for i in table.shown]
+    headings = [table.columns[i].heading for i in table.shown_columns]
     assert headings[:5] == ["arm", "val/loss (nats)", DELTA, "verdict", "seeds"]
     assert [(row["arm"], row["seeds"]) for row in rows] == [("gqa", 5), ("mha", 5), ("mqa", 4)]
     assert [row["verdict"] for row in rows] == ["EQUIVALENT", "baseline", "INCONCLUSIVE"]
@@ -183,7 +177,9 @@ def test_arms_are_sorted_best_first_with_the_mean_of_their_pairs(tmp_path: Path)
     upward = make_report(tmp_path / "up", World(effects={"mha": 0.0, "mqa": 0.06}), direction="higher")
     assert [row["arm"] for row in read_table(upward, "arms")] == ["mqa", "mha"]
     equal = build_arms_table(upward)
-    assert "seeds" not in [equal.columns[i].title for i in equal.shown], "all arms have the same number"
+    assert "seeds" not in [equal.columns[i].title for i in equal.shown_columns], (
+        "all arms have the same number"
+    )
     runs = [
         replace_result(run, metrics={"val/loss": run.result.metrics["val/loss"] - 1.0})
         if run.seed == 4
@@ -217,20 +213,22 @@ def test_arm_without_a_comparable_result_has_the_reason_and_comes_last(tmp_path:
     note = "NOT COMPARABLE: sees future tokens in 5 of 5 runs"
     table = build_arms_table(report)
     *_, last = table.full_rows
-    assert (last.typed[0].text, last.typed[3].value) == ("gqa", "NOT COMPARABLE")
-    assert last.typed[3].text.startswith(note)
+    assert (last.typed_cells[0].text, last.typed_cells[3].value) == ("gqa", "NOT COMPARABLE")
+    assert last.typed_cells[3].text.startswith(note)
     assert "arms that are not ranked come last" in table.caption
     for text in (*render_texts(report), " ".join(" ".join(format_terminal_lines(report)).split())):
         assert "gqa sees future tokens in 5 of 5 runs" in text, "no claim is about gqa"
     assert answer_question(report).endswith("; gqa sees future tokens.")
     by_design = build_arms_table(load_report(REFERENCES / "causal_leakage" / "report.json"))
-    arm, _, _, verdict, *_ = by_design.full_rows[-1].typed
+    arm, _, _, verdict, *_ = by_design.full_rows[-1].typed_cells
     assert (arm.text, verdict.text) == ("unmasked", "SEES FUTURE TOKENS (by design)")
     assert not [*by_design.iterate_records()][-1]["is_ranked"]
     crashed = make_report(tmp_path / "crashed", World(status={("gqa", seed): "crashed" for seed in range(5)}))
     unmeasured = load_report(REFERENCES / "length_extrapolation" / "report.json")
     for report, arm, text in ((crashed, "gqa", "no run finished"), (unmeasured, "learned", "not measured")):
-        verdicts = {row.typed[0].text: row.typed[3].text for row in build_arms_table(report).full_rows}
+        verdicts = {
+            row.typed_cells[0].text: row.typed_cells[3].text for row in build_arms_table(report).full_rows
+        }
         assert verdicts[arm] == f"NO RESULT: {text}"
 
 
@@ -332,67 +330,3 @@ def test_term_is_explained_once_and_markup_is_escaped() -> None:
 def test_no_two_of_43_arms_share_color_and_shape() -> None:
     arms = [f"arm {i}" for i in range(43)]
     assert len(set(vega_layers.assign_styles(arms, arms[0]).values())) == 43
-
-
-@pytest.mark.rare(sample=1)
-@pytest.mark.parametrize("name", ["good", "broken", "nothing", "single"])
-def test_slide_has_answer_arms_claims_and_chart(name: str, synthetic_reports: SyntheticReports) -> None:
-    report, folder = synthetic_reports[name]
-    sheet = render_slide(report)
-    texts = list_slide_texts(sheet)
-    assert answer_question(report)[:40] in " ".join(texts)
-    for row in read_table(report, "arms")[:MAX_ARMS]:
-        assert row["arm"] in texts
-    for claim in report.verdict.claims:
-        assert claim.verdict in texts
-    picture = Image.open(folder / "summary.png").convert("RGB")
-    band = np.array([int(LITERAL_COLORS[BAND][i : i + 2], 16) for i in (1, 3, 5)])
-    in_band = (abs(np.asarray(picture).astype(int) - band) <= 6).all(-1)
-    assert in_band.any() == bool(sheet.charts) == (name != "nothing")
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("name", "n_charts", "n_rows"),
-    [
-        ("tied_qkv", 1, 1),
-        ("gqa_vs_mha", 1, 3),
-        ("every_variant", 1, 2),
-        ("heads_by_task", 1, 6),
-        ("lossy_caches", 1, 6),
-        ("qk_variance", 5, 5),
-        ("rope_interpolation", 2, 5),
-        ("kv_cache_bytes", 0, 0),
-    ],
-)
-def test_claims_and_their_charts_fit_below_the_arms(name: str, n_charts: int, n_rows: int) -> None:
-    sheet = render_slide(load_report(REFERENCES / name / "report.json"))
-    assert len(sheet.charts) == n_charts
-    rows = [row["label"] for chart in sheet.charts for row in chart.spec["data"]["values"]]
-    assert len(rows) == n_rows
-    texts = ElementTree.fromstring(sheet.source).findall("{*}text")
-    footer = float(texts[-1].get("y", 0)) - 13
-    assert max(float(text.get("y", 0)) for text in texts[:-1]) < footer
-    bottom = float(ElementTree.fromstring(sheet.source).findall("{*}circle")[0].get("cy", 0)) - 14
-    for chart in sheet.charts:
-        assert chart.y >= bottom - 1
-        bottom = chart.y + chart.scale * chart.spec["height"]
-        assert chart.x + chart.scale * chart.spec["width"] == pytest.approx(WIDTH - EDGE_MARGIN, abs=1)
-    assert bottom < footer
-
-
-def test_slide_of_untrained_models_has_the_chart(tmp_path: Path) -> None:
-    runs = write_shortened_runs(tmp_path, CLEARLY_BETTER, steps=4)
-    sheet = render_slide(make_report(tmp_path, CLEARLY_BETTER, runs))
-    assert [chart.spec["data"]["values"][0]["verdict"] for chart in sheet.charts] == ["UNTRAINED"]
-
-
-def list_slide_texts(sheet: Sheet) -> list[str]:
-    return [text.text or "" for text in ElementTree.fromstring(sheet.source).findall("{*}text")]
-
-
-@pytest.mark.parametrize(("arms", "words"), [(9, "and 1 more arm in"), (12, "and 4 more arms in")])
-def test_slide_states_the_number_of_omitted_arms(tmp_path: Path, arms: int, words: str) -> None:
-    world = World(effects={"mha": 0.0, **{f"arm{i}": 0.01 * i for i in range(1, arms)}})
-    report = make_report(tmp_path, replace(world, seeds=[0, 1]), claims=[])
-    assert words in render_slide(report).source

@@ -9,8 +9,9 @@ from attnlab import stats
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.section import list_tables
-from attnlab.report.sections import PageContext, tradeoff
-from attnlab.report.sections.answer import build_arms_table
+from attnlab.report.sections import PageContext
+from attnlab.report.sections import tradeoff_section as tradeoff
+from attnlab.report.sections.answer_section import build_arms_table
 from attnlab.report.tables import arm_columns
 
 ARMS = ["mha", *(f"arm_{i}" for i in range(1, arm_columns.MANY_ARMS + 1))]

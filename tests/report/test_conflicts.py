@@ -95,5 +95,5 @@ def test_ledger_lists_reports_that_differ(tmp_path: Path) -> None:
     write_heads_report(tmp_path, "fast", -0.05, FAST)
     table = list_tables(LedgerPage(load_ledger(folder)).build().sections)["conflicts"]
     head, *rows = table.full_rows
-    assert [cell.href for cell in head.typed] == ["", "fast/report.html", "slow/report.html"]
-    assert ["optim.lr of gqa", "0.006", "0.003"] in [[cell.text for cell in row.typed] for row in rows]
+    assert [cell.href for cell in head.typed_cells] == ["", "fast/report.html", "slow/report.html"]
+    assert ["optim.lr of gqa", "0.006", "0.003"] in [[cell.text for cell in row.typed_cells] for row in rows]

@@ -11,7 +11,8 @@ from attnlab.report.replications.arm_pairs import compute_differences
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.section import Heading, Section, Table, list_charts, list_tables
-from attnlab.report.sections import PageContext, contrasts
+from attnlab.report.sections import PageContext
+from attnlab.report.sections import contrasts_section as contrasts
 from attnlab.report.verdicts.results import SweepContext, read_run
 from attnlab.store import fingerprint
 from attnlab.sweep.plan.experiment_validation import complete_experiment

@@ -8,7 +8,8 @@ from synthetic import World, build_context, build_provenance, replace_result, wr
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.section import Terms, list_tables
-from attnlab.report.sections import PageContext, reproduce
+from attnlab.report.sections import PageContext
+from attnlab.report.sections import reproduce_section as reproduce
 from attnlab.report.verdicts.results import Run
 
 WORLD = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2])

@@ -19,7 +19,8 @@ from attnlab.measure.head_patterns import PATTERN_RULES, match_patterns
 from attnlab.report.charts import series_figures
 from attnlab.report.schema import MissingScore
 from attnlab.report.section import list_tables
-from attnlab.report.sections import PageContext, heads
+from attnlab.report.sections import PageContext
+from attnlab.report.sections import heads_section as heads
 from attnlab.report.tables.head_maps import select_maps
 
 CHANCE = {"induction": 0.05, "copying": -0.98, "local": 0.3, "sink": 0.07, "entropy": 1.0}
@@ -124,7 +125,7 @@ def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> No
         "mha": (0.25, 8),
         "gqa": (0.5, 2),
     }
-    counts = [cell.text for cell in tables["head_patterns"].full_rows[0].typed[1:3]]
+    counts = [cell.text for cell in tables["head_patterns"].full_rows[0].typed_cells[1:3]]
     assert [text.partition(" of ")[2] for text in counts] == ["8", "2"]
     strip = next(
         one for one in series_figures.build_strip_charts(report) if one.label.startswith("attention sink")

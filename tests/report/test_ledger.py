@@ -129,7 +129,7 @@ def test_outdated_report_is_marked(tmp_path, monkeypatch):
     page = LedgerPage(load_ledger(folder)).build()
     tables = list_tables(page.sections)
     for name in ("options", "hypotheses", "reports"):
-        cells = [cell for row in tables[name].full_rows for cell in row.typed if cell.href]
+        cells = [cell for row in tables[name].full_rows for cell in row.typed_cells if cell.href]
         marks = {cell.href: cell.note for cell in cells}
         expected = {
             "old/report.html": "outdated",

@@ -205,7 +205,7 @@ def test_missing_or_foreign_report_exits_with_2(
 
 
 @pytest.mark.usefixtures("blank_charts")
-@pytest.mark.parametrize("name", ["report.md", "report.html", "summary.png"])
+@pytest.mark.parametrize("name", ["report.md", "report.html"])
 def test_folder_in_place_of_a_rendered_file_exits_with_2(
     synthetic_reports: SyntheticReports, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

@@ -7,7 +7,11 @@ from worlds import SyntheticReports
 
 from attnlab.report.schema import Report, load_report
 from attnlab.report.section import ChartRow, Section, Table, Text, iterate_blocks, list_charts, list_tables
-from attnlab.report.sections import PageContext, curves, effects, length, tradeoff
+from attnlab.report.sections import PageContext
+from attnlab.report.sections import curves_section as curves
+from attnlab.report.sections import effects_section as effects
+from attnlab.report.sections import length_section as length
+from attnlab.report.sections import tradeoff_section as tradeoff
 
 REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 
@@ -108,6 +112,6 @@ def test_conditions_have_a_column_per_arm_with_intervals_of_proportions_in_bound
     assert cells["tpa"].high is not None and cells["tpa"].high > 1  # noqa: PT018
     assert unmeasured["mha"] is None
     shown = next(block for block in iterate_blocks(section.blocks) if isinstance(block, Table))
-    assert shown.full_rows[-1].typed[2].text == "undefined"
+    assert shown.full_rows[-1].typed_cells[2].text == "undefined"
     nothing = heads_by_task.model_copy(update={"length": [], "steps_to_threshold": []})
     assert length.build(nothing, PageContext()) is None

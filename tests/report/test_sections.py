@@ -68,7 +68,8 @@ def test_budget_marks_each_cell_by_its_state(report: Report) -> None:
     section = budget.build(report, PageContext())
     table = list_tables([section])["budget"]
     signs = {
-        row.typed[0].value: [cell.mark and cell.mark[0] for cell in row.typed[3:6]] for row in table.full_rows
+        row.typed_cells[0].value: [cell.mark and cell.mark[0] for cell in row.typed_cells[3:6]]
+        for row in table.full_rows
     }
     assert signs["parameters"] == ["✓", "†", "✗"]
     assert signs["parameters_non_embedding"] == ["✓", "≠", "≠"]

@@ -11,7 +11,8 @@ from synthetic import World, build_context, build_provenance, replace_result, wr
 from attnlab.report.report_builder import build_report, compute_claim_statuses
 from attnlab.report.schema import Report
 from attnlab.report.section import Heading, list_tables
-from attnlab.report.sections import PageContext, length
+from attnlab.report.sections import PageContext
+from attnlab.report.sections import length_section as length
 from attnlab.report.tables.wording import describe_claim, format_effect
 from attnlab.store.run_schema import CensoredSteps
 

@@ -12,7 +12,8 @@ from synthetic import World, build_context, build_provenance, write_runs
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report, TuningResult
 from attnlab.report.section import Text, list_tables
-from attnlab.report.sections import PageContext, budget
+from attnlab.report.sections import PageContext
+from attnlab.report.sections import budget_section as budget
 
 ARMS = ("mha", "gqa")
 
@@ -74,7 +75,7 @@ def test_page_shows_every_rate_with_seeds_rung_and_cost(build_from_tuning: Any) 
         ],
     ]
     assert all(row | spent == row for row in trials)
-    assert table.full_rows[3].typed[3].text == "diverged"
+    assert table.full_rows[3].typed_cells[3].text == "diverged"
 
 
 def test_robust_selection_is_described_by_its_rule(tmp_path: Path) -> None:

@@ -17,8 +17,7 @@ from attnlab.report.frames import load
 from attnlab.report.pages.terminal import format_terminal_lines
 from attnlab.report.schema import Report, load_report
 from attnlab.report.section import Text, list_tables
-from attnlab.report.sections import PageContext
-from attnlab.report.sections import grid as grid_section
+from attnlab.report.sections import PageContext, grid_section
 from attnlab.report.verdicts.budget_check import MIN_TRAINED_STEPS
 from attnlab.store import run_directories
 from attnlab.store.guards import run_references

@@ -12,7 +12,7 @@ from attnlab.report.pages.html import render_page
 from attnlab.report.report_builder import build_run_row, summarize_experiment
 from attnlab.report.schema import CurvesReport, HeadsReport
 from attnlab.report.section import Page, Section, Text
-from attnlab.report.sections import PageContext, curves, heads, maps
+from attnlab.report.sections import PageContext, curves_section, heads_section, maps_section
 from attnlab.report.tables import map_archive
 from attnlab.report.tables.head_scores import build_heads_section
 from attnlab.report.verdicts.results import Run, SweepContext, SweepResults
@@ -102,14 +102,14 @@ def render_explorer(
     title = f"Attention of {name}"
     if text:
         title += f" on “{text if len(text) <= MAX_TITLE else text[: MAX_TITLE - 2] + ' …'}”"
-    shown = maps.build_maps(report, {(name, seed): arrays}, start)
+    shown = maps_section.build_maps(report, {(name, seed): arrays}, start)
     assert shown is not None
-    return _render("inspect", title, report, [shown, heads.build(report, PageContext())])
+    return _render("inspect", title, report, [shown, heads_section.build(report, PageContext())])
 
 
 def render_curves(report: CurvesReport) -> str:
     """Render the page of the learning curves of a report."""
-    return _render("curves", report.experiment.name, report, [curves.build(report, PageContext())])
+    return _render("curves", report.experiment.name, report, [curves_section.build(report, PageContext())])
 
 
 def _render(kind: str, title: str, report: HeadsReport, sections: list[Section]) -> str:

@@ -235,16 +235,16 @@ class HtmlWriter:
     @format_block.register
     def _(self, table: Table) -> Markup:
         rows = table.full_rows
-        numeric = {i for row in rows for i, cell in enumerate(row.typed) if cell.kind == "number" and i}
+        numeric = {i for row in rows for i, cell in enumerate(row.typed_cells) if cell.kind == "number" and i}
         heads = (
             Markup('<th scope="col"{}>{}</th>').format(
                 Markup(' class="num"') if i in numeric else "", self._explain(table.columns[i].heading)
             )
-            for i in table.shown
+            for i in table.shown_columns
         )
         kinds = [table.name.partition(".")[0]]
         kinds += ["sortable"] if table.is_sortable and not any(row.details for row in rows) else []
-        kinds += ["by-arm" if len(table.shown) < MANY_COLUMNS else "stacked"] if table.by_arm else []
+        kinds += ["by-arm" if len(table.shown_columns) < MANY_COLUMNS else "stacked"] if table.by_arm else []
         search = ""
         if table.name == "arms" and len(rows) > LONG_LIST:
             search = Markup(
@@ -264,8 +264,8 @@ class HtmlWriter:
         )
 
     def _format_row(self, table: Table, row: Row, numeric: Set[int]) -> Markup:
-        cells = row.typed
-        first, *rest = ((i, cells[i]) for i in table.shown)
+        cells = row.typed_cells
+        first, *rest = ((i, cells[i]) for i in table.shown_columns)
         marked = [
             Markup('<th scope="row"{}>{}</th>').format(
                 Markup(' class="prose"') if first[1].kind == "prose" else "", self._format_content(first[1])

@@ -12,7 +12,7 @@ from attnlab.report.ladder_schema import LADDER_FILE
 from attnlab.report.number_format import format_percent
 from attnlab.report.pages.html import render_page
 from attnlab.report.section import Cell, Column, Page, Section, Table, Text, join_text, note
-from attnlab.report.sections.grid import format_best_cell
+from attnlab.report.sections.grid_section import format_best_cell
 from attnlab.report.tables.claim_sources import load_reworded_ladder, load_reworded_report
 from attnlab.report.tables.headline import build_headline
 from attnlab.report.tables.wording import find_claim_effect, format_effect

@@ -132,8 +132,10 @@ def _(table: Table) -> list[str]:
     if table.is_long or not table.rows:
         return []
     rows = table.full_rows
-    header = [table.columns[i].heading for i in table.shown]
-    lines = format_table(header, ([_format_cell(row.typed[i]) for i in table.shown] for row in rows))
+    header = [table.columns[i].heading for i in table.shown_columns]
+    lines = format_table(
+        header, ([_format_cell(row.typed_cells[i]) for i in table.shown_columns] for row in rows)
+    )
     details = list[str]()
     for number, row in enumerate(rows, 1):
         texts = [_format_text(block) for block in row.details if isinstance(block, Text)]

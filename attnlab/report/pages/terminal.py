@@ -44,8 +44,8 @@ def wrap_text(text: str, indent: str = "", hanging: str | None = None) -> list[s
 
 def format_table_lines(table: Table, indent: str = "  ") -> list[str]:
     """Format a table in aligned columns; where they are too wide, as a paragraph per row."""
-    rows = [[_format_cell(row.typed[i]) for i in table.shown] for row in table.full_rows]
-    header = [table.columns[i].heading for i in table.shown]
+    rows = [[_format_cell(row.typed_cells[i]) for i in table.shown_columns] for row in table.full_rows]
+    header = [table.columns[i].heading for i in table.shown_columns]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
     if len(indent) + sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
         return [indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in [header, *rows]]

@@ -27,7 +27,7 @@ from attnlab.report.verdicts.budget_check import find_training_shortfall, find_u
 from attnlab.report.verdicts.claim_decisions import ClaimDecision
 from attnlab.report.verdicts.evidence_bases import find_basis
 from attnlab.report.verdicts.results import IncomparabilityReason, SweepResults
-from attnlab.report.verdicts.sensitivity import compute_sensitivity
+from attnlab.report.verdicts.sensitivity_analyses import compute_sensitivity
 from attnlab.report.verdicts.training_equivalence import convert_to_training
 from attnlab.report.verdicts.verdict_rules import count_decimals, decide_claim_verdict
 from attnlab.stats.evidence import CONFIDENCE_LEVEL

@@ -23,7 +23,7 @@ from attnlab.report.verdicts.evidence_bases import (
     collect_proportions,
 )
 from attnlab.report.verdicts.results import SweepResults
-from attnlab.report.verdicts.sensitivity import compute_margin_p_values, compute_sensitivity
+from attnlab.report.verdicts.sensitivity_analyses import compute_margin_p_values, compute_sensitivity
 from attnlab.report.verdicts.training_equivalence import convert_to_training
 from attnlab.report.verdicts.verdict_rules import count_decimals, decide_effect_verdict
 from attnlab.stats.evidence import CONFIDENCE_LEVEL

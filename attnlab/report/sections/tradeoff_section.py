@@ -9,7 +9,7 @@ from attnlab.report.number_format import append_unit, format_number
 from attnlab.report.schema import Report
 from attnlab.report.section import Block, Cell, ChartRow, Column, Fold, Key, Section, Table, Text
 from attnlab.report.sections import PageContext
-from attnlab.report.sections.answer import build_arms_table
+from attnlab.report.sections.answer_section import build_arms_table
 from attnlab.report.tables.arm_columns import MANY_ARMS, average_seeds, get_values_by_seed
 
 PLACE: Final = 60
@@ -57,7 +57,7 @@ def _build_ranking(report: Report) -> Table | None:
     costs = [(i, column) for i, column in enumerate(arms.columns) if column.key in CACHE_BYTE_KEYS]
     ranked = next(i for i, column in enumerate(arms.columns) if column.key == "is_ranked")
     groups: dict[tuple[float, ...], list[list[Cell]]] = {}
-    for cells in (row.typed for row in arms.full_rows):
+    for cells in (row.typed_cells for row in arms.full_rows):
         cache_bytes = tuple(cells[i].value for i, _ in costs if cells[i].value is not None)
         if cache_bytes and len(cache_bytes) == len(costs) and cells[ranked].value:
             groups.setdefault(cache_bytes, []).append(cells)
