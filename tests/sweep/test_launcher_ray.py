@@ -70,7 +70,7 @@ def test_interim_analyses_run_in_sequence(on_ray):
     overrides = ("arms=[two,four]", "match=none", "controlled=[]", "looks=[2,4,6]", "seeds=null")
     status, out, err = on_ray("+experiment=heads", *overrides, *on_ray.line)
     assert status == 0, err
-    assert "Stopped at interim analysis 1 of 3, 2 paired seeds." in out
+    assert "Stopped at interim analysis 1 of 3, 2 paired seeds." in " ".join(out.split())
     assert sorted(int(seed) for _, seed, *_ in on_ray.load_attempts()) == [0, 0, 1, 1]
 
 

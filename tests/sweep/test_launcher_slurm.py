@@ -68,7 +68,7 @@ def test_interim_analyses_run_in_sequence(on_slurm):
     overrides = ("arms=[two,four]", "match=none", "controlled=[]", "looks=[2,4,6]", "seeds=null")
     status, out, err = on_slurm("+experiment=heads", *overrides, *on_slurm.line)
     assert status == 0, err
-    assert "Stopped at interim analysis 1 of 3, 2 paired seeds." in out
+    assert "Stopped at interim analysis 1 of 3, 2 paired seeds." in " ".join(out.split())
     assert sorted(int(seed) for _, seed, *_ in on_slurm.load_attempts()) == [0, 0, 1, 1]
 
 

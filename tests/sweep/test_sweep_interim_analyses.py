@@ -131,7 +131,7 @@ def test_command_trains_per_interim_analysis_and_reports_the_deciding_one(attnla
     assert seeds == [0, 0, 1, 1]
     assert "12 runs, 0 done, 4 to train\n0/4 runs (interim analysis 1 of 3); up to 8 more" in out
     assert "failed" not in out, "runs of later analyses are no failures"
-    assert "Stopped at interim analysis 1 of 3, 2 paired seeds." in out
+    assert "Stopped at interim analysis 1 of 3, 2 paired seeds." in " ".join(out.split())
     [path] = attnlab.folder.glob("reports/*/report.json")
     report = load_report(path)
     assert (report.verdict.finished, report.verdict.planned) == (4, 4)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from attnlab.report.answer import answer_question
 from attnlab.report.schema import Report
-from attnlab.report.section import SIGNS, Cell, Table, list_tables
+from attnlab.report.section import SIGNS, Cell, Table, Text, list_tables
 from attnlab.report.sections import build_sections
 from attnlab.report.tables.headline import build_headline
 
@@ -21,6 +21,7 @@ def format_terminal_lines(report: Report) -> Iterator[str]:
     yield from wrap_text(answer_question(report))
     tables = list_tables(build_sections(report))
     names = ["grid"] if report.grid else ["claims"] if report.verdict.claims else ["arms"]
+    names += ["effects"] if report.grid and len(report.grid.axes) == 1 else []
     for name in names:
         if name in tables:
             yield from format_table_lines(tables[name])
@@ -43,18 +44,23 @@ def wrap_text(text: str, indent: str = "", hanging: str | None = None) -> list[s
 
 
 def format_table_lines(table: Table, indent: str = "  ") -> list[str]:
-    """Format a table in aligned columns; where they are too wide, as a paragraph per row."""
+    """Format a table in aligned columns; a paragraph per row where they are too wide, or have details.
+
+    A row with details says the first of them in place of its numbers.
+    """
     rows = [[_format_cell(row.typed_cells[i]) for i in table.shown_columns] for row in table.full_rows]
     header = [table.columns[i].heading for i in table.shown_columns]
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-    if len(indent) + sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
+    details = [[block.plain for block in row.details if isinstance(block, Text)] for row in table.full_rows]
+    if not any(details) and len(indent) + sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
         return [indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in [header, *rows]]
     first = min(widths[0], WIDTH - MIN_WIDTH)
     lines = list[str]()
-    for row in rows:
+    for row, texts in zip(rows, details, strict=True):
         hanging = indent + " " * (first + 2)
         facts = [f"{name} {cell}" for name, cell in zip(header[2:], row[2:], strict=True) if cell]
-        lines += wrap_text(f"{row[1]}: {', '.join(facts)}", f"{indent}{row[0]:{first}}  ", hanging)
+        text = texts[0] if texts else ", ".join(facts)
+        lines += wrap_text(f"{row[1]}: {text}", f"{indent}{row[0]:{first}}  ", hanging)
     return lines
 
 
