@@ -57,12 +57,12 @@ def test_runs_without_a_noise_are_rejected(runs, message):
         measure_noise_floor(runs, "loss", "last")
 
 
-def test_command_prints_json_or_lines(tmp_path, capsys):
+def test_command_prints_json_or_lines(tmp_path, capfd):
     path = tmp_path / "base.csv"
     path.write_text("seed,loss\n1,1\n2,2\n3,3\n")
     words = ["judge", "--noise", str(path), "--metric", "loss", "--margin", "0.5"]
     assert [main(words), main([*words, "--json"])] == [0, 0]
-    text, _, document = capsys.readouterr().out.partition("{")
+    text, _, document = capfd.readouterr().out.partition("{")
     assert json.loads("{" + document)["sd"] == 1.0
     lines = text.splitlines()
     assert (len(lines) <= MAX_LINES, max(map(len, lines)) <= COLUMNS) == (True, True)
