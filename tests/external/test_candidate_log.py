@@ -35,6 +35,8 @@ def test_candidates_are_counted_over_commands(judge):
     assert (status, first["tests"], first["accepted"]) == (0, 2, 1)
     thresholds = [row["threshold"] for row in first["candidates"]]
     assert thresholds == pytest.approx([40, 120])  # 5% in halves, sixths
+    runs = np.loadtxt("c1.csv", delimiter=",", skiprows=1)[:, 1]
+    assert first["candidates"][1]["e_value"] == pytest.approx(compute_t_evalue(BASE - runs - 0.01))
     status, second = judge(START, "c2.csv")  # settings are those of the log
     assert (status, second["candidates"][0]["threshold"]) == (4, pytest.approx(120))  # doubled by the first
     assert second["next_threshold"] == pytest.approx(200)
@@ -42,8 +44,6 @@ def test_candidates_are_counted_over_commands(judge):
     Path("again.csv").write_text("\n".join([header, *rows[::-1]]) + "\n")
     status, again = judge(START, "again.csv c1.csv")  # the same runs are one test
     assert (status, again["tests"], again["candidates"][0]["test"]) == (0, 3, 2)
-    runs = np.loadtxt("c1.csv", delimiter=",", skiprows=1)[:, 1]
-    assert again["candidates"][0]["e_value"] == pytest.approx(compute_t_evalue(BASE - runs - 0.01))
     assert [test.candidate for test in load_log(LOG).tests] == ["c0.csv", "c1.csv", "c2.csv"]
 
 
@@ -123,38 +123,17 @@ def test_a_candidate_that_cannot_reach_its_threshold_in_a_command_is_left_out(ju
     write_table("few.csv", BASE[:3] - 0.1)
     write_table("four.csv", BASE[:4] + np.array([0.001, 0.01, 0.003, 0.02]))  # an e-value of at most 140
     words = f"{START} few.csv c0.csv c2.csv four.csv {SETTINGS}"
+    assert main(["judge", *words.replace("log.jsonl", "log2.jsonl").split()]) == 4
+    text = " ".join(capfd.readouterr().out.split())
+    assert "not tested: few.csv: 3 pairs of runs give an e-value of at most 26" in text
+    assert "the next needs an e-value of 240; digest " in text
     status, document = judge(words)
     assert (status, [row["test"] for row in document["candidates"]]) == (4, [0, 1, 2, 0])
     assert [row["threshold"] for row in document["candidates"]] == pytest.approx([40, 40, 120, 240])
     assert (document["tests"], document["next_threshold"]) == (2, pytest.approx(240))
-    assert [test.candidate for test in load_log(LOG).tests] == ["c0.csv", "c2.csv"]
-    assert main(["judge", *words.replace("log.jsonl", "log2.jsonl").split()]) == 4
-    text = " ".join(capfd.readouterr().out.split())
-    shortage = "3 pairs of runs give an e-value of at most 26, and it needs 40: train 4 a side or more"
-    assert f"not tested: few.csv: {shortage}" in text
-    assert "the next needs an e-value of 240; digest " in text
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("base.csv c0.csv --batch SETTINGS", "--batch: add --champion and --log"),
-        ("--champion base.csv c0.csv SETTINGS", "--champion: add --log FILE"),
-        ("--log log.jsonl c0.csv SETTINGS", "--log: give either --champion FILE"),
-        ("START SETTINGS", "--champion: name the files of the candidates"),
-        ("START c0.csv", "--metric is missing"),
-        ("START c0.csv SETTINGS --fdr 5", "--fdr 5: a number between 0 and 1"),
-        ("START c0.csv SETTINGS --looks 8", "--looks: has no effect with --log"),
-        ("START base.csv SETTINGS", "base.csv: the same runs as those of the champion"),
-        ("--champion base.csv --log no/log.jsonl c0.csv SETTINGS", "no/log.jsonl: no such folder"),
-    ],
-)
-def test_invalid_commands_leave_no_log(refuse, words, message):
-    refuse("judge " + words.replace("START", START).replace("SETTINGS", SETTINGS), message)
-    assert not LOG.exists()
-
-
-def test_edited_logs_and_other_questions_are_refused(judge, refuse):
+def test_edited_logs_are_refused_and_an_interrupted_line_is_not_a_test(judge, refuse):
     judge(START, "c0.csv", SETTINGS)
     judge(START, "c1.csv")
     text = LOG.read_text()
@@ -173,16 +152,10 @@ def test_edited_logs_and_other_questions_are_refused(judge, refuse):
         LOG.write_text(edited)
         refuse(line, message)
         assert LOG.read_text() == edited
-
-
-def test_an_interrupted_line_is_not_a_test(judge):
-    judge(START, "c0.csv", SETTINGS)
-    with LOG.open("a") as file:
-        file.write('{"kind": "test", "test": 2, "champ')
-    assert len(load_log(LOG).tests) == 1
-    _, document = judge(START, "c1.csv")
-    assert (document["tests"], document["candidates"][0]["test"]) == (2, 2)
+    LOG.write_text(text + '{"kind": "test", "test": 3, "champ')
     assert len(load_log(LOG).tests) == 2
+    _, document = judge(START, "c2.csv")
+    assert (document["tests"], document["candidates"][0]["test"], len(load_log(LOG).tests)) == (3, 3, 3)
 
 
 def test_two_processes_share_a_log(folder):

@@ -56,35 +56,6 @@ def test_results_from_before_the_declaration_are_exploratory(judge, capfd):
     assert f"\n{line}\n" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("WORDS --margin 0.02", "margin 0.02, declared 0.01"),
-        ("WORDS --looks 4", "looks 4, declared 4,8"),
-        ("WORDS --higher-is-better", "lower is better False, declared True"),
-        ("b.csv a.csv --declare plan.json", "files b.csv a.csv, declared a.csv b.csv"),
-        ("WORDS --metric accuracy --reduce best", "metric accuracy, declared loss; reduce best"),
-        (
-            "a.csv b.csv --declare other.json SETTINGS",
-            "a.csv exists: other.json would come after",
-        ),
-        ("x.csv y.csv --declare no/plan.json SETTINGS", "--declare no/plan.json: No such file"),
-        ("x.csv y.csv --declare new.json SETTINGS --looks once", "names the number of runs"),
-        ("x.csv y.csv --declare new.json SETTINGS --looks 8,4", "--looks 8,4: give anytime"),
-        (
-            "a.csv b.csv SETTINGS --looks 4",
-            "A has 8 runs and B 8: the interim analyses are at 4 runs per side",
-        ),
-    ],
-)
-def test_other_questions_are_refused(folder, judge, refuse, words, message):
-    judge(WORDS, SETTINGS)
-    write_runs(8)
-    names = sorted(path.name for path in folder.iterdir())
-    refuse("judge " + words.replace("WORDS", WORDS).replace("SETTINGS", SETTINGS), message)
-    assert sorted(path.name for path in folder.iterdir()) == names
-
-
 def test_an_edited_declaration_is_refused(folder, judge, refuse):
     judge(WORDS, SETTINGS)
     file = folder / "plan.json"

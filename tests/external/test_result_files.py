@@ -70,6 +70,10 @@ def test_all_tables_mean_the_same(read, tmp_path):
             '"0","4.0","4.0","5.0"\n"100","3.0","3.0",""\n"200","","","2.5"\n',
             [("1", "done", (4.0, 3.0)), ("2", "done", (5.0, 2.5))],
         ),
+        (
+            "Step,a-seed1 - loss,a_seed=2 - loss,reseed3 - loss\n20,Infinity,NaN,2\n10,3,4,3\n",
+            [("1", "diverged", ()), ("2", "diverged", ()), (None, "done", (3.0, 2.0))],
+        ),
     ],
 )
 def test_rows_of_runs_and_of_evaluations(read, text, runs):
@@ -89,19 +93,6 @@ def test_evaluations_of_a_file_without_seeds_are_one_run(read, text, steps):
     assert (run.steps, run.values) == (steps, (3.0, 2.0))
     with pytest.raises(InvalidConfig, match=f"step {steps[0]} is there twice"):
         read(text + text.partition("\n")[2], "val_loss")
-
-
-def test_arm_column_and_seeds_in_names(read):
-    runs = read("arm,run,loss\nbase,base-seed7,2\nnew,new_seed=7,1\nnew,reseed8,1\n", arm="arm")
-    assert [(run.arm, run.seed) for run in runs] == [("base", "7"), ("new", "7"), ("new", None)]
-
-
-def test_wandb_chart_with_a_diverged_run(read):
-    text = "Step,a-seed1 - loss,a-seed2 - loss,b-seed3 - loss\n20,Infinity,NaN,2\n10,3,4,3\n"
-    expected = [("1", "diverged", ()), ("2", "diverged", ()), ("3", "done", (3.0, 2.0))]
-    assert get_facts(read(text)) == expected
-    with pytest.raises(InvalidConfig, match=r"b-seed3: step 10: the value is nan, and later ones are finite"):
-        read(text[:-2] + "nan\n")
 
 
 def test_tensorboard_folder(tmp_path):
@@ -177,6 +168,10 @@ def test_reductions(read):
         (
             "seed,step,loss\n1,1,4\n1,2,3\n1,3,2\n2,1,4\n2,2,3\n2,3,2\n",
             r"a.csv:5: has the curve of .*a.csv:2",
+        ),
+        (
+            "Step,a - loss\n20,2\n10,nan\n",
+            r"a: step 10: the value is nan, and later ones are finite",
         ),
         ("seed,loss\n1,inf\n", r"a.csv:2: loss is inf"),
         ("seed,loss\n1,\n", r"a.csv:2: loss is empty"),
