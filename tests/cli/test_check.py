@@ -47,7 +47,7 @@ def few_invariants(monkeypatch):
     )
 
 
-def run(*line: str) -> int:
+def run(*line):
     return check.main(parse_verb_line("check", line))
 
 

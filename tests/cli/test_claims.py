@@ -8,7 +8,7 @@ import pytest
 from attnlab.cli.commands import parse_verb_line
 from attnlab.cli.verbs import claims
 from attnlab.errors import InvalidConfig
-from attnlab.report.schema import REPORT_VERSION, ReplicationContext, Report, Verdict, load_report
+from attnlab.report.schema import REPORT_VERSION, ReplicationContext, Verdict, load_report
 from attnlab.report.tables.claim_sources import load_reworded_report
 from attnlab.store.experiment_schema import RELATIONS
 from attnlab.store.run_schema import Budget
@@ -34,7 +34,7 @@ def above(threshold, **more):
     return claim(exact=False, relation=RELATIONS["above"], threshold=threshold, **more)
 
 
-def report_of(*claims, size="S", name="one", seconds=(), **more) -> Report:
+def report_of(*claims, size="S", name="one", seconds=(), **more):
     run, experiment = TEMPLATE.runs[0], TEMPLATE.experiment
     budget = Budget(tokens=1000)
     changes = {
@@ -50,7 +50,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def write_report(folder: str, *claims, root="reference", **more) -> None:
+def write_report(folder, *claims, root="reference", **more):
     """Write a report of the experiment after which its folder is named."""
     name, _, corpus = folder.partition("@")
     if corpus:

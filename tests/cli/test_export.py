@@ -2,9 +2,6 @@
 
 import random
 import stat
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,20 +19,18 @@ TEXT = "Zwölf Boxkämpfer\n\tjagen  Viktor quer über den Sylter Deich: 東京 
 
 
 @pytest.fixture
-def write_run(compose: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
+def write_run(compose, tmp_path, monkeypatch):
     """`write_run(*overrides)`: write an untrained run in runs/ of the working directory."""
     monkeypatch.chdir(tmp_path)
     return lambda *overrides: write_untrained(tmp_path / "runs", compose(*overrides))
 
 
-def export(*words: str) -> int:
+def export(*words):
     return entry.main(["export", *words])
 
 
 @pytest.mark.parametrize("overrides", [["model=llama", "heads=gqa"], ["position=alibi"]])
-def test_transformers_reads_the_same_model_and_tokenizer(
-    write_run: Callable, capfd: pytest.CaptureFixture[str], tmp_path: Path, overrides: list[str]
-) -> None:
+def test_transformers_reads_the_same_model_and_tokenizer(write_run, capfd, tmp_path, overrides):
     import transformers
 
     folder = write_run(*overrides)
@@ -65,8 +60,8 @@ def test_transformers_reads_the_same_model_and_tokenizer(
     ],
 )
 def test_model_that_no_family_has_is_one_line_and_writes_nothing(
-    write_run: Callable, capfd: pytest.CaptureFixture[str], tmp_path: Path, overrides: list[str], message: str
-) -> None:
+    write_run, capfd, tmp_path, overrides, message
+):
     run = write_run(*overrides).name
     before = {*tmp_path.iterdir()}
     assert export(f"run={run}", "to=exported") == 2
@@ -78,14 +73,14 @@ def test_model_that_no_family_has_is_one_line_and_writes_nothing(
 
 
 def test_folder_that_loads_as_another_model_does_not_appear(
-    write_run: Callable,
-    capfd: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    write_run,
+    capfd,
+    tmp_path,
+    monkeypatch,
+):
     load_hf_model = conversion.load_hf_model
 
-    def load_changed_model(folder: Path) -> tuple[Any, Any]:
+    def load_changed_model(folder):
         config, model = load_hf_model(folder)
         model.head.weight.data += 1.0
         return config, model
@@ -98,9 +93,7 @@ def test_folder_that_loads_as_another_model_does_not_appear(
     assert {*tmp_path.iterdir()} == before
 
 
-def test_folder_in_use_is_kept_and_an_empty_one_is_filled(
-    write_run: Callable, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_folder_in_use_is_kept_and_an_empty_one_is_filled(write_run, capfd, tmp_path):
     run = write_run("model=llama").name
     for name in ("used", "empty"):
         (tmp_path / name).mkdir()
@@ -125,9 +118,7 @@ def test_folder_in_use_is_kept_and_an_empty_one_is_filled(
         (["run=aaa", "checkpoint=x", "to=x"], "unknown word 'checkpoint=x'"),
     ],
 )
-def test_invalid_words_are_rejected(
-    write_run: Callable, capfd: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_invalid_words_are_rejected(write_run, capfd, words, message):
     write_run("model=llama")
     assert export(*words) == 2
     err = capfd.readouterr().err
@@ -136,7 +127,7 @@ def test_invalid_words_are_rejected(
 
 
 @pytest.mark.parametrize("kind", ["char", "byte", "bpe", "names", "words"])
-def test_exported_tokenizer_has_the_ids_and_text_of_the_run(kind: str) -> None:
+def test_exported_tokenizer_has_the_ids_and_text_of_the_run(kind):
     words = [f"k{i}" for i in range(7)]
     texts = [TEXT, "", "Deich 🦊", "\n\t "]
     if kind in ("names", "words"):

@@ -27,7 +27,7 @@ def run_main(monkeypatch, tmp_path, capfd):
     monkeypatch.setattr(sys, "argv", ["attnlab"])
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
 
-    def call(line: str) -> tuple[int, str, str]:
+    def call(line):
         status = entry.main(shlex.split(f"{line} --config-path {TOY / 'conf'}" if "=" in line else line))
         return status, *capfd.readouterr()
 

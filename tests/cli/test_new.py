@@ -51,15 +51,15 @@ def folder(tmp_path, monkeypatch):
         cached_builder.cache_clear()
 
 
-def run_new(kind: str, *line: str) -> int:
+def run_new(kind, *line):
     return new_command.main(parse_verb_line("new", [kind, *(line or (NAMES[kind],))]))
 
 
-def list_files(folder: Path) -> set[str]:
+def list_files(folder):
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def run_written_tests(name: str, tmp_path: Path) -> None:
+def run_written_tests(name, tmp_path):
     module = importlib.import_module(f"test_{name}")
     tests = [value for key, value in vars(module).items() if key.startswith("test_")]
     assert tests
@@ -164,7 +164,7 @@ def test_broken_template_fails_the_invariant_quoted_in_the_docs(folder, kind):
     assert detail in outcome.detail
 
 
-def extract_code_blocks(text: str) -> list[str]:
+def extract_code_blocks(text):
     return re.findall(r"^```(?:python|yaml)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 

@@ -3,9 +3,6 @@
 import json
 import random
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from untrained import write_untrained
@@ -32,10 +29,10 @@ RECALL = {
 
 
 @pytest.fixture
-def write_run(compose: Callable[..., Any], tmp_path: Path) -> Callable[..., Path]:
+def write_run(compose, tmp_path):
     """`write_run(kind)`: write an untrained run on data of this kind and return its folder."""
 
-    def make(kind: str, *overrides: str) -> Path:
+    def make(kind, *overrides):
         (tmp_path / "names.txt").write_text(NAMES)
         options = [option.format(names=tmp_path / "names.txt") for option in DATA[kind][0]]
         config = compose(*options, *overrides)
@@ -46,10 +43,10 @@ def write_run(compose: Callable[..., Any], tmp_path: Path) -> Callable[..., Path
 
 
 @pytest.fixture
-def run_verbs(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
+def run_verbs(capfd, tmp_path):
     """`run_verbs(folder, kind)`: run `generate` and `inspect`; return worst status, stdout and stderr."""
 
-    def call(folder: Path, kind: str) -> tuple[int, str, str]:
+    def call(folder, kind):
         prompt = DATA[kind][1]
         statuses = [
             entry.main(
@@ -62,7 +59,7 @@ def run_verbs(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[...
     return call
 
 
-def delete_texts(tmp_path: Path) -> None:
+def delete_texts(tmp_path):
     """Remove the texts and the caches made from them."""
     for path in (tmp_path / "book.txt", tmp_path / "names.txt"):
         path.unlink(missing_ok=True)
@@ -71,9 +68,7 @@ def delete_texts(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("blank_charts")
 @pytest.mark.parametrize("kind", DATA)
-def test_moved_run_without_its_text_gives_the_same_output(
-    kind: str, write_run: Callable[..., Path], run_verbs: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_moved_run_without_its_text_gives_the_same_output(kind, write_run, run_verbs, tmp_path):
     folder = write_run(kind)
     status, output, _ = run_verbs(folder, kind)
     assert status == 0
@@ -85,9 +80,7 @@ def test_moved_run_without_its_text_gives_the_same_output(
 
 
 @pytest.mark.usefixtures("blank_charts")
-def test_edited_text_does_not_change_the_output_of_a_run(
-    write_run: Callable[..., Path], run_verbs: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_edited_text_does_not_change_the_output_of_a_run(write_run, run_verbs, tmp_path):
     folder, book = write_run("char"), tmp_path / "book.txt"
     status, output, _ = run_verbs(folder, "char")
     assert status == 0
@@ -96,9 +89,7 @@ def test_edited_text_does_not_change_the_output_of_a_run(
 
 
 @pytest.mark.usefixtures("blank_charts")
-def test_run_without_vocabulary_requires_its_unchanged_data(
-    write_run: Callable[..., Path], run_verbs: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_run_without_vocabulary_requires_its_unchanged_data(write_run, run_verbs, tmp_path):
     folder, book = write_run("char"), tmp_path / "book.txt"
     output = run_verbs(folder, "char")
     (folder / "vocabulary.json").unlink()
@@ -114,7 +105,7 @@ def test_run_without_vocabulary_requires_its_unchanged_data(
         delete_texts(tmp_path)
 
 
-def swap_first_letters(content: str) -> str:
+def swap_first_letters(content):
     state = json.loads(content)["state"]
     return json.dumps({"kind": "char", "state": state[1] + state[0] + state[2:]})
 
@@ -136,11 +127,11 @@ def swap_first_letters(content: str) -> str:
     ],
 )
 def test_broken_vocabulary_is_rejected_in_one_line(
-    damage: Callable[[str], str],
-    has_record: bool,
-    write_run: Callable[..., Path],
-    run_verbs: Callable[..., Any],
-) -> None:
+    damage,
+    has_record,
+    write_run,
+    run_verbs,
+):
     folder = write_run("char")
     if has_record:
         record = RunResult(
@@ -164,9 +155,7 @@ def test_broken_vocabulary_is_rejected_in_one_line(
 
 @pytest.mark.parametrize("state", ["{", "[1]", "{}"])
 @pytest.mark.parametrize("kind", ["bpe", "words", "mine.Codec"])
-def test_invalid_codec_state_is_rejected_in_one_line(
-    kind: str, state: str, write_run: Callable[..., Path], run_verbs: Callable[..., Any]
-) -> None:
+def test_invalid_codec_state_is_rejected_in_one_line(kind, state, write_run, run_verbs):
     folder = write_run("char")
     spec = json.loads((folder / "spec.json").read_text())
     del spec["estimate"]["data"]["vocabulary"]  # no digest to compare with
@@ -182,11 +171,11 @@ def test_invalid_codec_state_is_rejected_in_one_line(
 
 @pytest.mark.usefixtures("blank_charts")
 def test_user_tokenizer_is_loaded_from_the_run_folder(
-    write_run: Callable[..., Path],
-    run_verbs: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    write_run,
+    run_verbs,
+    tmp_path,
+    monkeypatch,
+):
     (tmp_path / "backwards.py").write_text(
         "from attnlab.data.tokenizers import CharTokenizer\n\n\n"
         "class Backwards(CharTokenizer):\n"
@@ -208,7 +197,7 @@ def test_user_tokenizer_is_loaded_from_the_run_folder(
     assert run_verbs(folder, "char")[:2] == output[:2]
 
 
-def test_clean_removes_the_vocabulary_file(write_run: Callable[..., Path]) -> None:
+def test_clean_removes_the_vocabulary_file(write_run):
     folder = write_run("char")
     assert ownership.remove_run(folder) == []
     assert not folder.exists()
