@@ -5,7 +5,6 @@ import inspect
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -180,50 +179,43 @@ def test_docs_show_exactly_the_written_files():
 
 
 @pytest.mark.parametrize(
-    ("line", "next_commands"),
+    ("line", "message"),
     [
-        (["masc", "mine"], "unknown kind masc (nearest: mask"),
-        (["mask", "class"], "the name must be a lower-case identifier"),
-        (["mask", "my-mask"], "the name must be a lower-case identifier"),
-        (["mask", "../mine"], "the name must be a lower-case identifier"),
-        (["mask", "größe"], "the name must be a lower-case identifier"),
-        (["mask", "Mine"], "the name must be a lower-case identifier"),
-        (["mask", "off"], "the name must be a lower-case identifier"),
-        (["mask", "causal"], "has mask=causal"),
-        (["score", "alibi"], "has position=alibi"),
-        (["task", "copy"], "has data=copy"),
-        (["heads", "torch"], "`import torch` finds another module"),
-        (["heads", "json"], "`import json` finds another module"),
-        (["heads", "nowhere_else"], "`import test_nowhere_else` finds another module"),
-        (["mask", "mine", "--into", "file"], "file is not a folder"),
-        (["mask"], "the following arguments are required: NAME"),
+        ("masc mine", "unknown kind masc (nearest: mask"),
+        ("mask class", "the name must be a lower-case identifier"),
+        ("mask my-mask", "the name must be a lower-case identifier"),
+        ("mask ../mine", "the name must be a lower-case identifier"),
+        ("mask 'größe'", "the name must be a lower-case identifier"),
+        ("mask Mine", "the name must be a lower-case identifier"),
+        ("mask off", "the name must be a lower-case identifier"),
+        ("mask causal", "has mask=causal"),
+        ("score alibi", "has position=alibi"),
+        ("task copy", "has data=copy"),
+        ("heads torch", "`import torch` finds another module"),
+        ("heads json", "`import json` finds another module"),
+        ("heads nowhere_else", "`import test_nowhere_else` finds another module"),
+        ("mask mine --into file", "file is not a folder"),
+        ("mask", "the following arguments are required: NAME"),
     ],
 )
-def test_unusable_name_is_rejected_and_writes_nothing(folder, monkeypatch, capsys, line, next_commands):
+def test_unusable_name_is_rejected_and_writes_nothing(folder, monkeypatch, refuse, line, message):
     (folder / "file").write_text("mine")
     other_folder = folder.parent / f"{folder.name}_elsewhere"
     other_folder.mkdir()
     (other_folder / "test_nowhere_else.py").touch()
     monkeypatch.syspath_prepend(str(other_folder))
-    assert find_spec("test_nowhere_else")
-    assert main(["new", *line]) == 2
-    error = capsys.readouterr().err
-    assert next_commands in error
-    assert error.count("\n") == 1
+    refuse(f"new {line}", message)
     assert list_files(folder) == {"file"}
 
 
 @pytest.mark.parametrize("existing_path", ["banded.py", "conf/mask/banded.yaml", "test_banded.py"])
-def test_existing_files_are_kept_and_nothing_is_written_partially(folder, capsys, existing_path):
-    (folder / "conf" / "mask").mkdir(parents=True)
-    (folder / existing_path).symlink_to("gone") if existing_path == "test_banded.py" else (
-        folder / existing_path
-    ).write_text("mine")
-    assert main(["new", "mask", "banded"]) == 2
-    assert f"{existing_path} already exists, so nothing was written" in capsys.readouterr().err
-    (only_file,) = [path for path in folder.rglob("*") if not path.is_dir()]
-    assert only_file == folder / existing_path
-    assert only_file.is_symlink() or only_file.read_text() == "mine"
+def test_existing_files_are_kept_and_nothing_is_written_partially(folder, refuse, existing_path):
+    file = folder / existing_path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.symlink_to("gone") if existing_path == "test_banded.py" else file.write_text("mine")
+    refuse("new mask banded", f"{existing_path} already exists, so nothing was written")
+    assert [path for path in folder.rglob("*") if not path.is_dir()] == [file]
+    assert file.is_symlink() or file.read_text() == "mine"
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
