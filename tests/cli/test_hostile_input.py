@@ -104,11 +104,9 @@ def test_unusable_file_or_word_is_one_line_and_changes_nothing(place, refuse, li
 
 
 @pytest.mark.usefixtures("place")
-def test_costs_are_printed_although_their_page_cannot_be_written(capfd):
-    assert entry.main(["cost", "llama.json", "--page", "/proc/x"]) == 2
-    out, err = capfd.readouterr()
-    assert ("bytes per token" in out, err.count("\n")) == (True, 1)
-    assert "/proc/x: No such file or directory: choose another" in err
+def test_costs_are_printed_although_their_page_cannot_be_written(refuse):
+    message = "/proc/x: No such file or directory: choose another"
+    refuse("cost llama.json --page /proc/x", message, prints=True)
 
 
 @pytest.mark.parametrize(
