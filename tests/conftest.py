@@ -162,13 +162,16 @@ def no_declared_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def refuse(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """`refuse(line, *texts)`: a line ends with status 2 and one line on stderr that has the texts; return it."""
+    """`refuse(line, *texts)`: a line ends with status 2 and one line on stderr that has the texts; return it.
+
+    It prints nothing else, unless `prints`.
+    """
     from attnlab.cli.main import main
 
-    def call(line: str | list[str], *texts: str) -> str:
+    def call(line: str | list[str], *texts: str, prints: bool = False) -> str:
         assert main(shlex.split(line) if isinstance(line, str) else line) == 2
         out, err = capfd.readouterr()
-        assert (out, err.count("\n"), err.startswith("attnlab: ")) == ("", 1, True), (out, err)
+        assert (bool(out), err.count("\n"), err.startswith("attnlab: ")) == (prints, 1, True), (out, err)
         assert [text for text in texts if text not in err] == [], err
         return err
 
