@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from sampling import full
 
 from attnlab import testing
-from attnlab.cli.commands import parse_verb_line
 from attnlab.cli.main import main
 from attnlab.cli.new import TEMPLATE_KINDS, new_command
 from attnlab.cli.verbs.list import list_groups
@@ -50,8 +49,8 @@ def folder(tmp_path, monkeypatch):
         cached_builder.cache_clear()
 
 
-def run_new(kind, *line):
-    return new_command.main(parse_verb_line("new", [kind, *(line or (NAMES[kind],))]))
+def run_new(kind, line=""):
+    return main(["new", kind, *(line or NAMES[kind]).split()])
 
 
 def list_files(folder):
@@ -68,28 +67,26 @@ def run_written_tests(name, tmp_path):
 
 def test_every_kind_writes_its_files_and_prints_next_commands(folder, capsys):
     assert set(NAMES) == set(TEMPLATE_KINDS)
+    written = set()
     for kind, name in NAMES.items():
         assert run_new(kind) == 0
-        *paths_printed, next_commands = capsys.readouterr().out.partition("next:\n")[::2]
-        assert paths_printed[0].split() == [*new_command.render_files(kind, name)]
-        attnlab_commands = [
-            line for line in next_commands.splitlines() if not line.startswith("  python -m pytest ")
-        ]
-        assert attnlab_commands
-        assert all("--config-dir conf" in line and f"={name}" in line for line in attnlab_commands)
-    assert list_files(folder) == {
-        file for kind, name in NAMES.items() for file in new_command.render_files(kind, name)
-    }
-    assert not list(folder.glob("sooner.py")), "an experiment is a yaml"
-    assert main(["list", "--config-dir", "conf"]) == 0
-    output = capsys.readouterr().out
-    assert output.endswith("python -m attnlab new KIND NAME (" + ", ".join(TEMPLATE_KINDS) + ")\n")
-    assert {*NAMES.values()} <= {*output.split()}
+        paths, _, next_commands = capsys.readouterr().out.partition("next:\n")
+        assert paths.split() == [*new_command.render_files(kind, name)]
+        written |= {*paths.split()}
+        commands = [line for line in next_commands.splitlines() if " -m pytest " not in line]
+        assert commands
+        assert all("--config-dir conf" in line and f"={name}" in line for line in commands)
+    assert list_files(folder) == written
+    assert "sooner.py" not in written, "an experiment is a yaml"
     names = ["experiments", *list_groups((Path("conf"), CONF))]
     assert main(["list", "--config-dir", "conf", *names]) == 0
     output = capsys.readouterr().out
     for name in NAMES.values():
         assert re.search(rf"^ +{name} +[A-Z]\w* .*[.?]$", output, re.MULTILINE), f"{name} with its first line"
+    assert main(["list", "--config-dir", "conf"]) == 0
+    output = capsys.readouterr().out
+    assert output.endswith(f"python -m attnlab new KIND NAME ({', '.join(TEMPLATE_KINDS)})\n")
+    assert {*NAMES.values()} <= {*output.split()}
 
 
 def test_the_claim_of_a_new_experiment_follows_its_margin(folder):
@@ -112,7 +109,7 @@ def test_written_files_pass_ruff(folder):
             HOME / "pyproject.toml",
             ".",
         ]
-        result = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+        result = subprocess.run(line, cwd=folder, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout
 
 
@@ -234,14 +231,12 @@ def test_failed_write_leaves_no_file(folder, monkeypatch, error, capsys):
 
 
 def test_two_names_may_share_a_folder(folder, capsys):
-    assert run_new("mask", "banded", "--into", "my own") == 0
+    names = ("banded", "other_banded")
+    for name in names:
+        assert main(["new", "mask", name, "--into", "my own"]) == 0
     assert "next steps, after cd 'my own':" in capsys.readouterr().out
-    assert run_new("mask", "other_banded", "--into", "my own") == 0
-    assert list_files(folder) == {
-        f"my own/{file}"
-        for name in ("banded", "other_banded")
-        for file in new_command.render_files("mask", name)
-    }
+    files = {file for name in names for file in new_command.render_files("mask", name)}
+    assert list_files(folder / "my own") == files
 
 
 @pytest.mark.parametrize(
