@@ -244,8 +244,7 @@ def build_space_tokenizer():
 
 def build_byte_fallback_tokenizer():
     """Build a tokenizer like Llama 2's, with byte fallback for unknown characters."""
-    characters = f"▁{string.ascii_letters},.-?"
-    tokens = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *characters]
+    tokens = ["<unk>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *f"▁{string.ascii_letters},.-?"]
     vocabulary = {token: n for n, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
