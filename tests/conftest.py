@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -157,6 +158,24 @@ def make_run_dir(tmp_path: Path) -> Callable[[str, dict[str, Any]], Path]:
 def no_declared_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the names that a command of an earlier test has declared in this process."""
     monkeypatch.setenv(trust.DECLARED_VARIABLE, "")
+
+
+@pytest.fixture
+def refuse(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """`refuse(line, *texts)`: a line ends with status 2 and one line on stderr that has the texts; return it.
+
+    It prints nothing else, unless `prints`.
+    """
+    from attnlab.cli.main import main
+
+    def call(line: str | list[str], *texts: str, prints: bool = False) -> str:
+        assert main(shlex.split(line) if isinstance(line, str) else line) == 2
+        out, err = capfd.readouterr()
+        assert (bool(out), err.count("\n"), err.startswith("attnlab: ")) == (prints, 1, True), (out, err)
+        assert [text for text in texts if text not in err] == [], err
+        return err
+
+    return call
 
 
 @pytest.fixture

@@ -1,16 +1,14 @@
 """`attnlab check`: table, exit status, and user variants in a config folder."""
 
-import re
 import shutil
 import signal
 import sys
 
 import pytest
 
-from attnlab.cli.commands import parse_verb_line
-from attnlab.cli.verbs import check
+from attnlab import testing
+from attnlab.cli.main import main
 from attnlab.config import CONF
-from attnlab.errors import InvalidConfig
 from attnlab.testing import conformance
 from attnlab.testing.invariants import variant
 
@@ -47,8 +45,14 @@ def few_invariants(monkeypatch):
     )
 
 
-def run(*line: str) -> int:
-    return check.main(parse_verb_line("check", line))
+@pytest.fixture
+def run(capfd):
+    """`run(line)`: check a line; return status and stdout."""
+
+    def call(line="", *words):
+        return main(["check", *line.split(), *words]), capfd.readouterr().out
+
+    return call
 
 
 @pytest.fixture
@@ -65,84 +69,67 @@ def user_conf(tmp_path, monkeypatch):
     sys.modules.pop("my_heads_of_check", None)
 
 
-def test_sound_user_heads_pass(user_conf, capsys):
-    line = ("heads=sound", "kernel=eager", "--config-dir", str(user_conf))
-    assert run(*line) == 0
-    assert capsys.readouterr().out == "4 conformance tests passed\n"
-    assert run(*line, "-v") == 0
-    output = capsys.readouterr().out
-    assert "grouped_heads_equal_repeated_heads" in output
-    assert output.endswith("4 conformance tests passed\n")
+def test_sound_user_heads_pass_and_broken_ones_fail_with_the_invariant_named(user_conf, run):
+    words = ("--config-dir", str(user_conf))
+    assert run("heads=sound kernel=eager", *words) == (0, "4 conformance tests passed\n")
+    status, out = run("heads=sound kernel=eager -v", *words)
+    assert (status, "grouped_heads_equal_repeated_heads" in out) == (0, True)
+    assert out.endswith("4 conformance tests passed\n")
+    status, out = run("heads=sound,tiled kernel=eager", *words)
+    failure = "failed heads=tiled kernel=eager: grouped_heads_equal_repeated_heads at T="
+    assert (status, failure in " ".join(out.split())) == (1, True)
 
 
-def test_a_variant_of_which_nothing_can_be_checked_fails(monkeypatch, capsys):
-    from attnlab import testing
-
+def test_a_variant_of_which_nothing_can_be_checked_fails(monkeypatch, run):
     outcomes = [conformance.Outcome("builds", "heads=odd", "unsupported", "needs a GPU", "1. It builds.")]
     monkeypatch.setattr(testing, "evaluate_variant", lambda variant: outcomes)
-    assert run("heads=gqa") == 1
-    assert "nothing could be checked heads=gqa: needs a GPU" in capsys.readouterr().out
+    status, out = run("heads=gqa")
+    assert (status, "nothing could be checked heads=gqa: needs a GPU" in out) == (1, True)
 
 
-def test_part_that_cannot_be_imported_is_one_line(user_conf, capsys):
-    from attnlab.cli.main import main
-
+def test_part_that_cannot_be_imported_is_one_line(user_conf, refuse):
     (user_conf / "heads" / "away.yaml").write_text(
         "# @package model.attention.heads\n_target_: away.heads.Away\n"
     )
-    assert main(["check", "heads=away", "--config-dir", str(user_conf)]) == 2
-    assert capsys.readouterr().err.endswith(
-        "attnlab: model.attention.heads._target_=away.heads.Away: there is no module away; install it, or "
-        "add the folder that contains it to PYTHONPATH\n"
+    message = (
+        "model.attention.heads._target_=away.heads.Away: there is no module away; install it, or add the"
     )
+    refuse(["check", "heads=away", "--config-dir", str(user_conf)], message)
 
 
-def test_broken_user_heads_fail_with_the_invariant_named(user_conf, capsys):
-    assert run(f"--config-dir={user_conf}", "heads=sound,tiled", "kernel=eager") == 1
-    output = " ".join(capsys.readouterr().out.split())
-    assert "failed heads=tiled kernel=eager: grouped_heads_equal_repeated_heads at T=" in output
-
-
-def test_option_that_attnlab_has_too_is_one_line_unless_the_files_are_equal(user_conf, capsys):
-    from attnlab.cli.main import main
-
-    line = ("check", "heads=sound", "kernel=eager", "--config-dir", str(user_conf))
+def test_option_that_attnlab_has_too_is_one_line_unless_the_files_are_equal(user_conf, run, refuse):
+    words = ["heads=sound", "kernel=eager", "--config-dir", str(user_conf)]
     (user_conf / "position").mkdir()
     file = shutil.copy(CONF / "position" / "alibi.yaml", user_conf / "position")
-    assert main([*line, "position=alibi"]) == 0
+    assert run("position=alibi", *words)[0] == 0
     with open(file, "a") as stream:
         stream.write("# mine\n")
-    assert main([*line, "position=rope"]) == 0
-    assert main([*line, "position=alibi"]) == 2
+    assert run("position=rope", *words)[0] == 0
     error = f"{file}: position=alibi is in {CONF} too, which would be used: rename the file\n"
-    assert capsys.readouterr().err.endswith(f"attnlab: {error}")
+    refuse(["check", "position=alibi", *words], error)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("line", "message"),
     [
         (
-            ["heads=mha", "heads=gqa"],
+            "heads=mha heads=gqa",
             "heads is set twice, heads=mha and heads=gqa: remove one, or test both with heads=mha,gqa",
         ),
-        (["+experiment=smoke"], "+experiment=smoke: experiment= is only for sweeps"),
-        (["ladder=depth"], "ladder=depth: ladder= is only for sweeps"),
+        ("+experiment=smoke", "+experiment=smoke: experiment= is only for sweeps"),
+        ("ladder=depth", "ladder=depth: ladder= is only for sweeps"),
+        ("--fast", "--fast"),
+        ("--config-dir none", "folder not found"),
+        ("heads=gqq", "gqa"),
     ],
 )
-def test_words_that_would_be_dropped_are_one_line(capsys, words, message):
-    from attnlab.cli.main import main
-
-    assert main(["check", *words]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+def test_invalid_words_are_one_line(refuse, line, message):
+    refuse(f"check {line}", message)
 
 
 @pytest.mark.parametrize("statement", ["exit()", "raise SystemExit(3)", "raise KeyboardInterrupt"])
 @pytest.mark.parametrize("place", ["module", "constructor", "method"])
 def test_part_that_ends_the_program_is_reported(user_conf, capsys, statement, place):
-    from attnlab.cli.main import main
-
     wrapped = {
         "module": f"{MODULE}\n{statement}\n",
         "constructor": MODULE.replace("def sound(**options):", f"def sound(**options):\n    {statement}"),
@@ -167,33 +154,9 @@ def test_part_that_ends_the_program_is_reported(user_conf, capsys, statement, pl
     assert failed or one_line, (status, out, err)
 
 
-def test_unknown_flag_is_rejected():
-    with pytest.raises(InvalidConfig, match="--fast"):
-        run("--fast")
-
-
-def test_missing_config_dir_is_rejected(tmp_path):
-    with pytest.raises(InvalidConfig, match="folder not found"):
-        run("--config-dir", str(tmp_path / "none"))
-
-
-def test_mistyped_option_exits_with_2(capsys):
-    from attnlab.cli.main import main
-
-    assert main(["check", "heads=gqq"]) == 2
-    assert "gqa" in capsys.readouterr().err
-
-
-def test_without_arguments_all_shipped_variants_are_checked(monkeypatch, capsys):
-    from attnlab import testing
-
+def test_without_arguments_all_shipped_variants_are_checked(monkeypatch, run):
     few_variants = [testing.combine_choices(heads="mqa"), testing.combine_choices(mask="full")]
     monkeypatch.setattr(testing, "iter_single_axis_variants", lambda: iter(few_variants))
-    assert run() == 0
-    assert re.fullmatch(
-        r"2 variants: 6 conformance tests passed, 1 unsupported \(-v lists them\)\n", capsys.readouterr().out
-    )
-    assert run("-v") == 0
-    output = capsys.readouterr().out
-    assert "unsupported mask=full" in output
-    assert "\x1b" not in output, "no terminal"
+    assert run() == (0, "2 variants: 6 conformance tests passed, 1 unsupported (-v lists them)\n")
+    status, out = run("-v")
+    assert (status, "unsupported mask=full" in out, "\x1b" in out) == (0, True, False), "no terminal"

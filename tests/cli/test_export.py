@@ -2,9 +2,6 @@
 
 import random
 import stat
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,25 +19,19 @@ TEXT = "Zwölf Boxkämpfer\n\tjagen  Viktor quer über den Sylter Deich: 東京 
 
 
 @pytest.fixture
-def write_run(compose: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable:
+def write_run(compose, tmp_path, monkeypatch):
     """`write_run(*overrides)`: write an untrained run in runs/ of the working directory."""
     monkeypatch.chdir(tmp_path)
     return lambda *overrides: write_untrained(tmp_path / "runs", compose(*overrides))
 
 
-def export(*words: str) -> int:
-    return entry.main(["export", *words])
-
-
 @pytest.mark.parametrize("overrides", [["model=llama", "heads=gqa"], ["position=alibi"]])
-def test_transformers_reads_the_same_model_and_tokenizer(
-    write_run: Callable, capfd: pytest.CaptureFixture[str], tmp_path: Path, overrides: list[str]
-) -> None:
+def test_transformers_reads_the_same_model_and_tokenizer(write_run, capfd, tmp_path, overrides):
     import transformers
 
     folder = write_run(*overrides)
     trained = load_run(folder)
-    assert export(f"run={folder.name[:5]}", "to=new/exported") == 0, capfd.readouterr().err
+    assert entry.main(["export", f"run={folder.name[:5]}", "to=new/exported"]) == 0
     out = "new/exported: config.json, model.safetensors, tokenizer.json, tokenizer_config.json\n"
     assert capfd.readouterr().out == out
     exported = tmp_path / "new" / "exported"
@@ -48,44 +39,31 @@ def test_transformers_reads_the_same_model_and_tokenizer(
     assert stat.S_IMODE(exported.stat().st_mode) & 0o700 == 0o700
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
     ids = tokenizer("the fox jumps")["input_ids"]
-    assert ids == trained.encode("the fox jumps")
-    assert tokenizer.decode(ids) == "the fox jumps"
+    assert (ids, tokenizer.decode(ids)) == (trained.encode("the fox jumps"), "the fox jumps")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(exported, attn_implementation="eager")
     with torch.no_grad():
-        expected = trained.model(torch.tensor([ids]))
-        logits = theirs(torch.tensor([ids])).logits
+        expected, logits = trained.model(torch.tensor([ids])), theirs(torch.tensor([ids])).logits
     torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("line", "message"),
     [
-        (["model=llama", "score=forget"], "model.attention.forgetting"),
-        (["model=lstm"], "no family can express this model"),
+        ("model=llama score=forget", "model.attention.forgetting"),
+        ("model=lstm", "no family can express this model"),
     ],
 )
-def test_model_that_no_family_has_is_one_line_and_writes_nothing(
-    write_run: Callable, capfd: pytest.CaptureFixture[str], tmp_path: Path, overrides: list[str], message: str
-) -> None:
-    run = write_run(*overrides).name
+def test_model_that_no_family_has_is_one_line_and_writes_nothing(write_run, refuse, tmp_path, line, message):
+    run = write_run(*line.split()).name
     before = {*tmp_path.iterdir()}
-    assert export(f"run={run}", "to=exported") == 2
-    out, err = capfd.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert f"run {run} cannot be exported: " in err
-    assert message in err
+    refuse(f"export run={run} to=exported", f"run {run} cannot be exported: ", message)
     assert {*tmp_path.iterdir()} == before
 
 
-def test_folder_that_loads_as_another_model_does_not_appear(
-    write_run: Callable,
-    capfd: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_folder_that_loads_as_another_model_does_not_appear(write_run, refuse, tmp_path, monkeypatch):
     load_hf_model = conversion.load_hf_model
 
-    def load_changed_model(folder: Path) -> tuple[Any, Any]:
+    def load_changed_model(folder):
         config, model = load_hf_model(folder)
         model.head.weight.data += 1.0
         return config, model
@@ -93,50 +71,41 @@ def test_folder_that_loads_as_another_model_does_not_appear(
     run = write_run("model=llama").name
     before = {*tmp_path.iterdir()}
     monkeypatch.setattr(conversion, "load_hf_model", load_changed_model)
-    assert export(f"run={run}", "to=exported") == 2
-    assert "the written model has other logits" in capfd.readouterr().err
+    refuse(f"export run={run} to=exported", "the written model has other logits")
     assert {*tmp_path.iterdir()} == before
 
 
-def test_folder_in_use_is_kept_and_an_empty_one_is_filled(
-    write_run: Callable, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_folder_in_use_is_kept_and_an_empty_one_is_filled(write_run, refuse, tmp_path):
     run = write_run("model=llama").name
-    for name in ("used", "empty"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "used" / "notes").write_text("mine")
-    (tmp_path / "file").write_text("mine")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "empty").mkdir()
+    for name in ("used/notes", "file"):
+        (tmp_path / name).write_text("mine")
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     for name in ("used", "file", "link"):
-        assert export(f"run={run}", f"to={name}") == 2
-        assert f"to={name} exists and is not an empty folder" in capfd.readouterr().err
+        refuse(f"export run={run} to={name}", f"to={name} exists and is not an empty folder")
     assert [path.name for path in (tmp_path / "used").iterdir()] == ["notes"]
-    assert export(f"run={run}", "to=empty") == 0
+    assert entry.main(["export", f"run={run}", "to=empty"]) == 0
     assert (tmp_path / "empty" / "config.json").is_file()
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("line", "message"),
     [
-        (["run=aaa"], "export needs to=, and one of run= and experiment="),
-        (["to=x"], "export needs to=, and one of run= and experiment="),
-        (["run=fff", "to=x"], "no runs in runs have an id that starts with it"),
-        (["run=aaa", "arm=gqa", "to=x"], "arm= and seed= select a run of an experiment"),
-        (["run=aaa", "checkpoint=x", "to=x"], "unknown word 'checkpoint=x'"),
+        ("run=aaa", "export needs to=, and one of run= and experiment="),
+        ("to=x", "export needs to=, and one of run= and experiment="),
+        ("run=fff to=x", "no runs in runs have an id that starts with it"),
+        ("run=aaa arm=gqa to=x", "arm= and seed= select a run of an experiment"),
+        ("run=aaa checkpoint=x to=x", "unknown word 'checkpoint=x'"),
     ],
 )
-def test_invalid_words_are_rejected(
-    write_run: Callable, capfd: pytest.CaptureFixture[str], words: list[str], message: str
-) -> None:
+def test_invalid_words_are_rejected(write_run, refuse, line, message):
     write_run("model=llama")
-    assert export(*words) == 2
-    err = capfd.readouterr().err
-    assert message in err
-    assert err.count("\n") == 1
+    refuse(f"export {line}", message)
 
 
 @pytest.mark.parametrize("kind", ["char", "byte", "bpe", "names", "words"])
-def test_exported_tokenizer_has_the_ids_and_text_of_the_run(kind: str) -> None:
+def test_exported_tokenizer_has_the_ids_and_text_of_the_run(kind):
     words = [f"k{i}" for i in range(7)]
     texts = [TEXT, "", "Deich 🦊", "\n\t "]
     if kind in ("names", "words"):

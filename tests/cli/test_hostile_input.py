@@ -4,9 +4,12 @@ import errno
 import json
 import multiprocessing
 import os
+import re
 import sys
+from unittest.mock import Mock
 
 import pytest
+from result_tables import write_table
 
 from attnlab.cli import main as entry
 from attnlab.errors import InvalidConfig
@@ -14,7 +17,7 @@ from attnlab.store import config_groups, experiment_files
 from attnlab.sweep.plan import checker, config_files
 from attnlab.training import preflight
 
-QUESTION = ["--metric", "loss", "--lower-is-better", "--margin", "0.01"]
+QUESTION = "--metric loss --lower-is-better --margin 0.01"
 DEEP = "[" * 50_000 + "]" * 50_000
 LAUGHS = "a: &a [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
     f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]\n" for a, b in zip("abcdef", "bcdefg", strict=True)
@@ -26,18 +29,14 @@ LLAMA = {
 }  # fmt: skip
 
 
-def write_table(path, values):
-    path.write_text("seed,loss\n" + "".join(f"{seed},{value}\n" for seed, value in enumerate(values)))
-
-
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder of tables, of which some cannot be read, as working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["attnlab"])
-    write_table(tmp_path / "a.csv", [3.0, 3.1, 3.2, 3.05])
-    write_table(tmp_path / "b.csv", [2.0, 2.1, 2.3, 2.05])
-    write_table(tmp_path / "huge.csv", [1e300, 1.1e300, 1.2e300, 1.3e300])
+    write_table("a.csv", [3.0, 3.1, 3.2, 3.05])
+    write_table("b.csv", [2.0, 2.1, 2.3, 2.05])
+    write_table("huge.csv", [1e300, 1.1e300, 1.2e300, 1.3e300])
     (tmp_path / "deep.jsonl").write_text(f'{{"seed": 1, "loss": {DEEP}}}\n')
     (tmp_path / "deep.json").write_text(DEEP)
     (tmp_path / "eps.json").write_text(json.dumps(LLAMA | {"rms_norm_eps": -1}))
@@ -51,62 +50,63 @@ def place(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (["judge", "pipe.csv", "b.csv", *QUESTION], "pipe.csv: is a pipe, not a regular file"),
-        (["judge", "a.csv", "pipe.jsonl", *QUESTION], "pipe.jsonl: is a pipe, not a regular file"),
-        (["judge", "pipe.parquet", "b.csv", *QUESTION], "pipe.parquet: is a pipe, not a regular file"),
-        (["judge", "--noise", "pipe.csv", "--metric", "loss"], "pipe.csv: is a pipe, not a regular file"),
-        (["judge", "a.csv", "b.csv", "--declare", "pipe.json"], "--declare pipe.json: is a pipe"),
-        (["judge", "heads=mha", "pipe.yaml"], "pipe.yaml: cannot be read: is a pipe"),
-        (["judge", "deep.jsonl", "b.csv", *QUESTION], "deep.jsonl:1: not JSON: it is nested too deeply"),
-        (["judge", "a.csv", "b.csv", "--declare", "deep.json"], "nested too deeply"),
+        ("judge pipe.csv b.csv QUESTION", "pipe.csv: is a pipe, not a regular file"),
+        ("judge a.csv pipe.jsonl QUESTION", "pipe.jsonl: is a pipe, not a regular file"),
+        ("judge pipe.parquet b.csv QUESTION", "pipe.parquet: is a pipe, not a regular file"),
+        ("judge --noise pipe.csv --metric loss", "pipe.csv: is a pipe, not a regular file"),
+        ("judge a.csv b.csv --declare pipe.json", "--declare pipe.json: is a pipe"),
+        ("judge heads=mha pipe.yaml", "pipe.yaml: cannot be read: is a pipe"),
+        ("judge deep.jsonl b.csv QUESTION", "deep.jsonl:1: not JSON: it is nested too deeply"),
+        ("judge a.csv b.csv --declare deep.json", "nested too deeply"),
         (
-            ["judge", "a.csv", "huge.csv", *QUESTION],
+            "judge a.csv huge.csv QUESTION",
             "huge.csv:2: loss is 1e+300 (a number is at most 1e+150)",
         ),
         (
-            ["judge", "--champion", "a.csv", "--log", "log.jsonl", "huge.csv", *QUESTION],
+            "judge --champion a.csv --log log.jsonl huge.csv QUESTION",
             "huge.csv:2: loss is 1e+300 (a number is at most 1e+150)",
         ),
         (
-            ["judge", "--champion", "a.csv", "--log", "/dev/null", "b.csv", *QUESTION],
+            "judge --champion a.csv --log /dev/null b.csv QUESTION",
             "--log /dev/null: is a device, not a regular file",
         ),
         (
-            ["judge", "--champion", "a.csv", "--log", "/proc/x", "b.csv", *QUESTION],
+            "judge --champion a.csv --log /proc/x b.csv QUESTION",
             "--log /proc/x: No such file or directory",
         ),
         (
-            ["judge", "--champion", "a.csv", "--log", "pipe.jsonl", "b.csv", *QUESTION],
+            "judge --champion a.csv --log pipe.jsonl b.csv QUESTION",
             "--log pipe.jsonl: is a pipe, not a regular file",
         ),
-        (["judge", "--champion", "a.csv", "--log", "deep.jsonl", "b.csv", *QUESTION], "deep.jsonl:1: not a"),
-        (["cost", "pipe.json"], "pipe.json: is a pipe, not a regular file: give a config.json"),
-        (["cost", "/dev/zero"], "/dev/zero: is a device, not a regular file: give a config.json"),
-        (["cost", "deep.json"], "deep.json: not JSON: it is nested too deeply"),
-        (["cost", "eps.json"], "eps.json: rms_norm_eps = -1: must be a finite number of at least 0"),
-        (["cost", "llama.json", "--page", "pipe.json"], "--page pipe.json: is a pipe, not a regular file"),
-        (["cost", "llama.json", "--page", "/proc/self/mem"], "--page /proc/self/mem: Input/output error"),
-        (["cost", "llama.json", "--page", "/proc/x"], "/proc/x: No such file or directory: choose another"),
+        ("judge --champion a.csv --log deep.jsonl b.csv QUESTION", "deep.jsonl:1: not a"),
+        ("cost pipe.json", "pipe.json: is a pipe, not a regular file: give a config.json"),
+        ("cost /dev/zero", "/dev/zero: is a device, not a regular file: give a config.json"),
+        ("cost deep.json", "deep.json: not JSON: it is nested too deeply"),
+        ("cost eps.json", "eps.json: rms_norm_eps = -1: must be a finite number of at least 0"),
+        ("cost llama.json --page pipe.json", "--page pipe.json: is a pipe, not a regular file"),
+        ("cost llama.json --page /proc/self/mem", "--page /proc/self/mem: Input/output error"),
         (
-            ["new", "mask", "banded", "--into", "/proc/x"],
+            "new mask banded --into /proc/x",
             "/proc/x: No such file or directory; nothing was",
         ),
-        (["corpus", "show", "data=text", "data.path='a\0b'"], "a path has a zero byte: remove it"),
-        (["plan", "+=prefix"], "+=prefix: names no key: write key=value"),
-        (["plan", "heads@=mha"], "heads@=mha: names no key: write key=value"),
-        (["cost", "+@=x"], "+@=x: names no key: write key=value"),
-        (["check", "model.dim=0"], "model.dim must be an integer from 1 to 2147483648, got 0"),
+        ("corpus show data=text data.path=\"'a\0b'\"", "a path has a zero byte: remove it"),
+        ("plan +=prefix", "+=prefix: names no key: write key=value"),
+        ("plan heads@=mha", "heads@=mha: names no key: write key=value"),
+        ("cost +@=x", "+@=x: names no key: write key=value"),
+        ("check model.dim=0", "model.dim must be an integer from 1 to 2147483648, got 0"),
     ],
 )
-def test_unusable_file_or_word_is_one_line_and_changes_nothing(place, capfd, line, message):
+def test_unusable_file_or_word_is_one_line_and_changes_nothing(place, refuse, line, message):
     before = {path.name: path.lstat().st_mtime_ns for path in place.iterdir()}
-    assert entry.main(line) == 2
-    errors = capfd.readouterr().err
-    assert message in errors
-    assert errors.count("\n") == 1
-    assert {
-        path.name: path.lstat().st_mtime_ns for path in place.iterdir() if path.suffix != ".lock"
-    } == before
+    refuse(line.replace("QUESTION", QUESTION), message)
+    after = {path.name: path.lstat().st_mtime_ns for path in place.iterdir() if path.suffix != ".lock"}
+    assert after == before
+
+
+@pytest.mark.usefixtures("place")
+def test_costs_are_printed_although_their_page_cannot_be_written(refuse):
+    message = "/proc/x: No such file or directory: choose another"
+    refuse("cost llama.json --page /proc/x", message, prints=True)
 
 
 @pytest.mark.parametrize(
@@ -119,15 +119,15 @@ def test_unusable_file_or_word_is_one_line_and_changes_nothing(place, capfd, lin
         ({"runs": None}, "runs"),
     ],
 )
-def test_log_with_a_value_of_another_type_is_rejected_and_kept(place, capfd, change, problem):
-    line = ["judge", "--champion", "a.csv", "--log", "log.jsonl", "b.csv", *QUESTION]
-    assert entry.main(line) in (0, 3, 4)
+def test_log_with_a_value_of_another_type_is_rejected_and_kept(place, capfd, refuse, change, problem):
+    line = f"judge --champion a.csv --log log.jsonl b.csv {QUESTION}"
+    assert entry.main(line.split()) in (0, 3, 4)
+    capfd.readouterr()
     header, tests = map(json.loads, (place / "log.jsonl").read_text().splitlines())
-    tests["tests"] = [tests["tests"][0] | change]
+    tests["tests"][0] |= change
     text = f"{json.dumps(header)}\n{json.dumps(tests)}\n"
     (place / "log.jsonl").write_text(text)
-    assert entry.main(line) == 2
-    assert problem in capfd.readouterr().err.splitlines()[-1]
+    refuse(line, problem)
     assert (place / "log.jsonl").read_text() == text
 
 
@@ -155,25 +155,25 @@ def test_yaml_that_would_never_end_or_end_the_process_is_rejected_with_its_line(
 
 
 @pytest.mark.parametrize("value", [".nan", "nan", "1", "[]", "{rungs: 1}"])
-def test_ladder_that_is_none_is_one_line(place, capfd, value):
-    (place / "conf" / "experiment").mkdir(parents=True)
+def test_ladder_that_is_none_is_one_line(place, refuse, value):
+    folder = place / "conf" / "experiment"
+    folder.mkdir(parents=True)
     text = f"# @package _global_\ndefaults: [gqa_vs_mha, _self_]\nname: mine\nladder: {value}\n"
-    (place / "conf" / "experiment" / "mine.yaml").write_text(text)
-    assert entry.main(["plan", "+experiment=mine", "--config-dir", "conf"]) == 2
-    assert "conf/experiment/mine.yaml:4: ladder" in capfd.readouterr().err
+    (folder / "mine.yaml").write_text(text)
+    refuse("plan +experiment=mine --config-dir conf", "conf/experiment/mine.yaml:4: ladder")
 
 
 def test_key_that_the_trainer_reads_cannot_be_deleted(compose):
     for group, keys in config_groups._REQUIRED_KEYS.items():
-        for key in keys:
+        for key in (*keys, None):
             config = compose()
-            del config[group][key]
-            with pytest.raises(InvalidConfig, match=rf"^{group}\.{key} is missing: set it"):
+            if key is None:
+                del config[group]
+            else:
+                del config[group][key]
+            name = f"{group}.{key}" if key else group
+            with pytest.raises(InvalidConfig, match=f"^{re.escape(name)} is missing: set it"):
                 preflight.check(config)
-        config = compose()
-        del config[group]
-        with pytest.raises(InvalidConfig, match=f"^{group} is missing: set it"):
-            preflight.check(config)
 
 
 @pytest.mark.parametrize(
@@ -209,12 +209,10 @@ def test_part_that_exits_in_the_checker_is_one_line(place, monkeypatch, statemen
         (FileNotFoundError(errno.ENOENT, "No such file", entry.__file__ + ".gone"), 1, "Traceback"),
     ],
 )
+@pytest.mark.usefixtures("place")
 def test_lack_of_a_resource_is_one_line_and_a_bug_keeps_its_traceback(
-    place, monkeypatch, capfd, error, status, message
+    monkeypatch, capfd, error, status, message
 ):
-    def fail(line):
-        raise error
-
-    monkeypatch.setattr(entry, "run_hydra", fail)
+    monkeypatch.setattr(entry, "run_hydra", Mock(side_effect=error))
     assert entry.main(["heads=mha"]) == status
     assert message in capfd.readouterr().err

@@ -1,10 +1,8 @@
 """KEY=VALUE arguments: types, defaults, unknown words, and flags at any position."""
 
-import shlex
-
 import pytest
 
-from attnlab.cli.commands import VERBS, parse_verb_line
+from attnlab.cli.commands import parse_verb_line
 from attnlab.cli.kv_args import (
     KeyArgument,
     parse_boolean,
@@ -74,9 +72,3 @@ def test_flag_is_accepted_at_any_position(line):
         ["memory", "model.dim=64"],
         {"rounds": 2},
     )
-
-
-def test_examples_of_the_help_parse():
-    for name, verb in VERBS.items():
-        for example in verb.examples:
-            parse_verb_line(name, shlex.split(example.partition(" > ")[0]))

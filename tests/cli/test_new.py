@@ -5,7 +5,6 @@ import inspect
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from omegaconf import OmegaConf
 from sampling import full
 
 from attnlab import testing
-from attnlab.cli.commands import parse_verb_line
 from attnlab.cli.main import main
 from attnlab.cli.new import TEMPLATE_KINDS, new_command
 from attnlab.cli.verbs.list import list_groups
@@ -51,15 +49,15 @@ def folder(tmp_path, monkeypatch):
         cached_builder.cache_clear()
 
 
-def run_new(kind: str, *line: str) -> int:
-    return new_command.main(parse_verb_line("new", [kind, *(line or (NAMES[kind],))]))
+def run_new(kind, line=""):
+    return main(["new", kind, *(line or NAMES[kind]).split()])
 
 
-def list_files(folder: Path) -> set[str]:
+def list_files(folder):
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def run_written_tests(name: str, tmp_path: Path) -> None:
+def run_written_tests(name, tmp_path):
     module = importlib.import_module(f"test_{name}")
     tests = [value for key, value in vars(module).items() if key.startswith("test_")]
     assert tests
@@ -69,28 +67,26 @@ def run_written_tests(name: str, tmp_path: Path) -> None:
 
 def test_every_kind_writes_its_files_and_prints_next_commands(folder, capsys):
     assert set(NAMES) == set(TEMPLATE_KINDS)
+    written = set()
     for kind, name in NAMES.items():
         assert run_new(kind) == 0
-        *paths_printed, next_commands = capsys.readouterr().out.partition("next:\n")[::2]
-        assert paths_printed[0].split() == [*new_command.render_files(kind, name)]
-        attnlab_commands = [
-            line for line in next_commands.splitlines() if not line.startswith("  python -m pytest ")
-        ]
-        assert attnlab_commands
-        assert all("--config-dir conf" in line and f"={name}" in line for line in attnlab_commands)
-    assert list_files(folder) == {
-        file for kind, name in NAMES.items() for file in new_command.render_files(kind, name)
-    }
-    assert not list(folder.glob("sooner.py")), "an experiment is a yaml"
-    assert main(["list", "--config-dir", "conf"]) == 0
-    output = capsys.readouterr().out
-    assert output.endswith("python -m attnlab new KIND NAME (" + ", ".join(TEMPLATE_KINDS) + ")\n")
-    assert {*NAMES.values()} <= {*output.split()}
+        paths, _, next_commands = capsys.readouterr().out.partition("next:\n")
+        assert paths.split() == [*new_command.render_files(kind, name)]
+        written |= {*paths.split()}
+        commands = [line for line in next_commands.splitlines() if " -m pytest " not in line]
+        assert commands
+        assert all("--config-dir conf" in line and f"={name}" in line for line in commands)
+    assert list_files(folder) == written
+    assert "sooner.py" not in written, "an experiment is a yaml"
     names = ["experiments", *list_groups((Path("conf"), CONF))]
     assert main(["list", "--config-dir", "conf", *names]) == 0
     output = capsys.readouterr().out
     for name in NAMES.values():
         assert re.search(rf"^ +{name} +[A-Z]\w* .*[.?]$", output, re.MULTILINE), f"{name} with its first line"
+    assert main(["list", "--config-dir", "conf"]) == 0
+    output = capsys.readouterr().out
+    assert output.endswith(f"python -m attnlab new KIND NAME ({', '.join(TEMPLATE_KINDS)})\n")
+    assert {*NAMES.values()} <= {*output.split()}
 
 
 def test_the_claim_of_a_new_experiment_follows_its_margin(folder):
@@ -113,7 +109,7 @@ def test_written_files_pass_ruff(folder):
             HOME / "pyproject.toml",
             ".",
         ]
-        result = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+        result = subprocess.run(line, cwd=folder, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout
 
 
@@ -164,7 +160,7 @@ def test_broken_template_fails_the_invariant_quoted_in_the_docs(folder, kind):
     assert detail in outcome.detail
 
 
-def extract_code_blocks(text: str) -> list[str]:
+def extract_code_blocks(text):
     return re.findall(r"^```(?:python|yaml)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
@@ -180,50 +176,43 @@ def test_docs_show_exactly_the_written_files():
 
 
 @pytest.mark.parametrize(
-    ("line", "next_commands"),
+    ("line", "message"),
     [
-        (["masc", "mine"], "unknown kind masc (nearest: mask"),
-        (["mask", "class"], "the name must be a lower-case identifier"),
-        (["mask", "my-mask"], "the name must be a lower-case identifier"),
-        (["mask", "../mine"], "the name must be a lower-case identifier"),
-        (["mask", "größe"], "the name must be a lower-case identifier"),
-        (["mask", "Mine"], "the name must be a lower-case identifier"),
-        (["mask", "off"], "the name must be a lower-case identifier"),
-        (["mask", "causal"], "has mask=causal"),
-        (["score", "alibi"], "has position=alibi"),
-        (["task", "copy"], "has data=copy"),
-        (["heads", "torch"], "`import torch` finds another module"),
-        (["heads", "json"], "`import json` finds another module"),
-        (["heads", "nowhere_else"], "`import test_nowhere_else` finds another module"),
-        (["mask", "mine", "--into", "file"], "file is not a folder"),
-        (["mask"], "the following arguments are required: NAME"),
+        ("masc mine", "unknown kind masc (nearest: mask"),
+        ("mask class", "the name must be a lower-case identifier"),
+        ("mask my-mask", "the name must be a lower-case identifier"),
+        ("mask ../mine", "the name must be a lower-case identifier"),
+        ("mask 'größe'", "the name must be a lower-case identifier"),
+        ("mask Mine", "the name must be a lower-case identifier"),
+        ("mask off", "the name must be a lower-case identifier"),
+        ("mask causal", "has mask=causal"),
+        ("score alibi", "has position=alibi"),
+        ("task copy", "has data=copy"),
+        ("heads torch", "`import torch` finds another module"),
+        ("heads json", "`import json` finds another module"),
+        ("heads nowhere_else", "`import test_nowhere_else` finds another module"),
+        ("mask mine --into file", "file is not a folder"),
+        ("mask", "the following arguments are required: NAME"),
     ],
 )
-def test_unusable_name_is_rejected_and_writes_nothing(folder, monkeypatch, capsys, line, next_commands):
+def test_unusable_name_is_rejected_and_writes_nothing(folder, monkeypatch, refuse, line, message):
     (folder / "file").write_text("mine")
     other_folder = folder.parent / f"{folder.name}_elsewhere"
     other_folder.mkdir()
     (other_folder / "test_nowhere_else.py").touch()
     monkeypatch.syspath_prepend(str(other_folder))
-    assert find_spec("test_nowhere_else")
-    assert main(["new", *line]) == 2
-    error = capsys.readouterr().err
-    assert next_commands in error
-    assert error.count("\n") == 1
+    refuse(f"new {line}", message)
     assert list_files(folder) == {"file"}
 
 
 @pytest.mark.parametrize("existing_path", ["banded.py", "conf/mask/banded.yaml", "test_banded.py"])
-def test_existing_files_are_kept_and_nothing_is_written_partially(folder, capsys, existing_path):
-    (folder / "conf" / "mask").mkdir(parents=True)
-    (folder / existing_path).symlink_to("gone") if existing_path == "test_banded.py" else (
-        folder / existing_path
-    ).write_text("mine")
-    assert main(["new", "mask", "banded"]) == 2
-    assert f"{existing_path} already exists, so nothing was written" in capsys.readouterr().err
-    (only_file,) = [path for path in folder.rglob("*") if not path.is_dir()]
-    assert only_file == folder / existing_path
-    assert only_file.is_symlink() or only_file.read_text() == "mine"
+def test_existing_files_are_kept_and_nothing_is_written_partially(folder, refuse, existing_path):
+    file = folder / existing_path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.symlink_to("gone") if existing_path == "test_banded.py" else file.write_text("mine")
+    refuse("new mask banded", f"{existing_path} already exists, so nothing was written")
+    assert [path for path in folder.rglob("*") if not path.is_dir()] == [file]
+    assert file.is_symlink() or file.read_text() == "mine"
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
@@ -242,14 +231,12 @@ def test_failed_write_leaves_no_file(folder, monkeypatch, error, capsys):
 
 
 def test_two_names_may_share_a_folder(folder, capsys):
-    assert run_new("mask", "banded", "--into", "my own") == 0
+    names = ("banded", "other_banded")
+    for name in names:
+        assert main(["new", "mask", name, "--into", "my own"]) == 0
     assert "next steps, after cd 'my own':" in capsys.readouterr().out
-    assert run_new("mask", "other_banded", "--into", "my own") == 0
-    assert list_files(folder) == {
-        f"my own/{file}"
-        for name in ("banded", "other_banded")
-        for file in new_command.render_files("mask", name)
-    }
+    files = {file for name in names for file in new_command.render_files("mask", name)}
+    assert list_files(folder / "my own") == files
 
 
 @pytest.mark.parametrize(

@@ -4,71 +4,68 @@ Hydra would merge the options into one run, and the run's record would name none
 """
 
 import json
+import shutil
 
 import pytest
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from toys import TOY, shipped_loader
 
-from attnlab.cli import main as entry
 from attnlab.errors import InvalidConfig
-
-EXPERIMENT = (TOY / "conf" / "experiment" / "heads.yaml").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         (
-            ["heads=[gqa,mha]"],
+            "'heads=[gqa,mha]'",
             "heads=[gqa,mha]: a run takes one option of heads: write heads=gqa alone, or sweep on the "
             "command line with heads=gqa,mha\n",
         ),
-        (["heads=[gqa]"], "heads=[gqa]: a run takes one option of heads: write heads=gqa\n"),
-        (["heads=[]"], "heads=[]: a run takes one option of heads: write heads=OPTION\n"),
-        (["heads=[null]"], "heads=[null]: give the name of an option\n"),
-        (["-m", "position=[rope,alibi]"], "position=[rope,alibi]: a run takes one option of position: "),
-        (["hydra.mode=RUN", "model=[llama,gpt]"], "model=[llama,gpt]: a run takes one option of model: "),
-        (["heads=[gqa,mha],mqa"], "heads=[gqa,mha]: a run takes one option of heads: "),
+        ("'heads=[gqa]'", "heads=[gqa]: a run takes one option of heads: write heads=gqa\n"),
+        ("'heads=[]'", "heads=[]: a run takes one option of heads: write heads=OPTION\n"),
+        ("'heads=[null]'", "heads=[null]: give the name of an option\n"),
+        ("-m 'position=[rope,alibi]'", "position=[rope,alibi]: a run takes one option of position: "),
+        ("hydra.mode=RUN 'model=[llama,gpt]'", "model=[llama,gpt]: a run takes one option of model: "),
+        ("'heads=[gqa,mha],mqa'", "heads=[gqa,mha]: a run takes one option of heads: "),
         (
-            ["data/tokenizer=[bpe,char]"],
+            "'data/tokenizer=[bpe,char]'",
             "data/tokenizer=[bpe,char]: a run takes one option of data/tokenizer: write data/tokenizer=bpe ",
         ),
         (
-            ["+heads@second=[gqa,mha]"],
+            "'+heads@second=[gqa,mha]'",
             "+heads@second=[gqa,mha]: a run takes one option of heads: write +heads@second=gqa alone",
         ),
         (
-            ["+experiment=gqa_vs_mha", "mask=[full,window]"],
+            "+experiment=gqa_vs_mha 'mask=[full,window]'",
             "mask=[full,window]: a run takes one option of ",
         ),
         (
-            ["+experiment=[aa_null,optim]"],
+            "'+experiment=[aa_null,optim]'",
             "+experiment=[aa_null,optim]: a run takes one option ",
         ),
-        (["plan", "heads=[gqa,mha]"], "heads=[gqa,mha]: a run takes one option of heads: "),
-        (["check", "heads=[gqa,mha]"], "heads=[gqa,mha]: a run takes one option of heads: "),
-        (["bench", "decode", "heads=[gqa,mha]"], "heads=[gqa,mha]: a run takes one option of heads: "),
+        ("plan 'heads=[gqa,mha]'", "heads=[gqa,mha]: a run takes one option of heads: "),
+        ("check 'heads=[gqa,mha]'", "heads=[gqa,mha]: a run takes one option of heads: "),
+        ("bench decode 'heads=[gqa,mha]'", "heads=[gqa,mha]: a run takes one option of heads: "),
         (
-            ["compare", "heads=[gqa,mqa]", "heads=mha"],
+            "compare 'heads=[gqa,mqa]' heads=mha",
             "arm gqa_mqa: heads=[gqa,mqa]: a run takes one option ",
         ),
         (
-            ["compare", "heads=mha", "heads=gqa", "mask=[full,window]"],
+            "compare heads=mha heads=gqa 'mask=[full,window]'",
             "mask=[full,window]: a run takes ",
         ),
         (
-            ["judge", "heads=[gqa,mqa]", "heads=mha", "--margin", "1"],
+            "judge 'heads=[gqa,mqa]' heads=mha --margin 1",
             "arm gqa_mqa: heads=[gqa,mqa]: a run ",
         ),
     ],
 )
-def test_option_list_on_the_command_line_is_rejected_in_one_line(line, message, capfd, tmp_path, monkeypatch):
+def test_option_list_on_the_command_line_is_rejected_in_one_line(
+    line, message, refuse, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    assert entry.main(line) == 2
-    out, err = capfd.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(f"attnlab: {message}")
+    assert refuse(line).startswith(f"attnlab: {message}")
     assert not list(tmp_path.glob("runs/*"))
 
 
@@ -81,23 +78,16 @@ def test_option_list_on_the_command_line_is_rejected_in_one_line(line, message, 
     ],
 )
 def test_option_list_in_an_experiment_file_is_rejected(plan_toy, tmp_path, old_text, new_text, error):
-    folder = tmp_path / "conf"
-    for path in (TOY / "conf").rglob("*.yaml"):
-        copy = folder / path.relative_to(TOY / "conf")
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(path.read_text("utf-8"), encoding="utf-8")
-    assert EXPERIMENT.count(old_text) == 1
-    (folder / "experiment" / "heads.yaml").write_text(
-        EXPERIMENT.replace(old_text, new_text), encoding="utf-8"
-    )
+    file = shutil.copytree(TOY / "conf", tmp_path / "conf") / "experiment" / "heads.yaml"
+    text = file.read_text("utf-8")
+    assert text.count(old_text) == 1
+    file.write_text(text.replace(old_text, new_text), encoding="utf-8")
     with pytest.raises(error, match="a run takes one option of heads") as raised:
-        plan_toy("+experiment=heads", conf=folder)
+        plan_toy("+experiment=heads", conf=tmp_path / "conf")
     if "two:" in old_text:
         assert "arm two: " in raised.value.__notes__[0]
     if error is InvalidConfig:
-        assert str(raised.value).startswith(
-            f"{folder / 'experiment' / 'heads.yaml'}: defaults: heads: [two, one]: "
-        )
+        assert str(raised.value).startswith(f"{file}: defaults: heads: [two, one]: ")
 
 
 def test_logger_and_callbacks_accept_several_options():

@@ -22,23 +22,23 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("line", "completions"),
     [
-        (["pl"], ["plan "]),
-        (["plan", "gqa_v"], ["gqa_vs_mha "]),
-        (["heads=ml"], ["heads=mla"]),
-        (["heads=mha,ml"], ["heads=mha,mla"]),
-        (["+experiment=gqa_v"], ["+experiment=gqa_vs_mha"]),
-        (["plan", "+experiment=gqa_v"], ["+experiment=gqa_vs_mha"]),
-        (["judge", "--me"], ["--metric"]),
-        (["inspect", "tex"], ["text="]),
-        (["new", "mi"], ["mixer "]),
-        (["bench", "st"], ["start "]),
-        (["list", "experi"], ["experiments"]),
-        (["nowhere=x"], []),
-        (["zzz"], []),
+        ("pl", ["plan "]),
+        ("plan gqa_v", ["gqa_vs_mha "]),
+        ("heads=ml", ["heads=mla"]),
+        ("heads=mha,ml", ["heads=mha,mla"]),
+        ("+experiment=gqa_v", ["+experiment=gqa_vs_mha"]),
+        ("plan +experiment=gqa_v", ["+experiment=gqa_vs_mha"]),
+        ("judge --me", ["--metric"]),
+        ("inspect tex", ["text="]),
+        ("new mi", ["mixer "]),
+        ("bench st", ["start "]),
+        ("list experi", ["experiments"]),
+        ("nowhere=x", []),
+        ("zzz", []),
     ],
 )
 def test_word_is_completed_by_its_position(line, completions):
-    assert list_completions(line) == completions
+    assert list_completions(line.split()) == completions
 
 
 def test_line_may_start_with_any_verb_or_group():

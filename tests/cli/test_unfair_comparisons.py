@@ -13,7 +13,7 @@ from attnlab.store.run_schema import RunResult
 from attnlab.sweep.execute.progress import describe_ending
 from attnlab.sweep.plan import overrides
 
-SMALL = ["trainer.max_steps=60", "model.n_layers=1", "logger=none", "measure.timing=false", "measure.maps=0"]
+SMALL = "trainer.max_steps=60 model.n_layers=1 logger=none measure.timing=false measure.maps=0"
 
 PEEK = """
 from attnlab.attention.contracts import declare_capabilities
@@ -43,8 +43,8 @@ def run_command(attnlab):  # noqa: F811
             f"# @package _global_\nmodel: {{attention: {{masks: {{{name}: {{_target_: peek.{name}}}}}}}}}\n"
         )
 
-    def call(*words):
-        line = [sys.executable, "-m", "attnlab", *words, "--config-dir", "mine"]
+    def call(line):
+        line = [sys.executable, "-m", "attnlab", *line.split(), "--config-dir", "mine"]
         result = subprocess.run(
             line, capture_output=True, cwd=attnlab.folder, env=attnlab.environment, text=True, timeout=280
         )
@@ -56,18 +56,16 @@ def run_command(attnlab):  # noqa: F811
 @pytest.mark.rare
 @pytest.mark.timeout(900)
 def test_mask_with_future_leakage_wins_no_comparison(run_command):
-    status, out, error = run_command(
-        "judge", "mask=causal", "mask=peek", "--margin", "0.05", "--json", "seed=0,1", *SMALL
-    )
+    status, out, error = run_command(f"judge mask=causal mask=peek --margin 0.05 --json seed=0,1 {SMALL}")
     assert status == 5, error
     verdict = json.loads(out)
     assert verdict["verdict"] == "not comparable"
     assert "peek sees future tokens in 2 of 2 runs" in verdict["sentence"]
-    status, out, error = run_command("mask=causal,peek,full", "seed=0,1", *SMALL)
+    status, out, error = run_command(f"mask=causal,peek,full seed=0,1 {SMALL}")
     assert status == 0, error
     assert "peek vs causal: NOT COMPARABLE: peek sees future tokens" in out
     assert "came out with the lowest" not in out.replace("causal came out with the lowest", "")
-    status, out, error = run_command("mask=full", "seed=0", *SMALL)
+    out = run_command(f"mask=full seed=0 {SMALL}")[1]
     assert "SEES FUTURE TOKENS" in out.splitlines()[-1]
 
 
@@ -75,21 +73,12 @@ def test_mask_with_future_leakage_wins_no_comparison(run_command):
 @full
 @pytest.mark.timeout(900)
 def test_tokenizers_are_compared_per_byte_only(run_command):
-    command = (
-        "judge",
-        "data/tokenizer=bpe",
-        "data/tokenizer=char",
-        "--margin",
-        "0.05",
-        "--json",
-        "seed=range(4)",
-        *SMALL,
-    )
-    status, out, error = run_command(*command)
+    command = f"judge data/tokenizer=bpe data/tokenizer=char --margin 0.05 --json seed=range(4) {SMALL}"
+    status, out, error = run_command(command)
     assert status == 5, error
     reason = "val/loss is per char in char and per bpe in bpe: compare val/bits_per_byte"
     assert reason in json.loads(out)["sentence"]
-    status, out, error = run_command(*command, "--metric", "val/bits_per_byte")
+    status, out, error = run_command(f"{command} --metric val/bits_per_byte")
     assert status != 5, error
     verdict = json.loads(out)
     assert verdict["claim"] in ("REFUTED", "INCONCLUSIVE")
@@ -98,10 +87,8 @@ def test_tokenizers_are_compared_per_byte_only(run_command):
 
 @pytest.mark.rare
 def test_mask_factory_without_return_fails_before_training(run_command):
-    status, out, error = run_command("mask=forgets", "size=debug", "logger=none")
-    assert status == 2
-    assert "peek.forgets returned None" in error
-    assert "done" not in out
+    status, out, error = run_command("mask=forgets size=debug logger=none")
+    assert (status, "peek.forgets returned None" in error, "done" in out) == (2, True, False)
 
 
 def test_empty_mapping_override_is_rejected():
@@ -110,11 +97,10 @@ def test_empty_mapping_override_is_rejected():
     assert overrides.parse_overrides(["+model.attention.scores={}", "model.attention.masks={a: 1}"])
 
 
-def test_leakage_is_preregistered_in_files_only():
+@pytest.mark.parametrize("word", ["leakage=[b]", "+leakage=[b]"])
+def test_leakage_is_preregistered_in_files_only(word):
     with pytest.raises(InvalidConfig, match="only an experiment file can set leakage; remove it"):
-        overrides.parse_command(["leakage=[b]"])
-    with pytest.raises(InvalidConfig, match="only an experiment file"):
-        overrides.parse_command(["+leakage=[b]"])
+        overrides.parse_command([word])
 
 
 @pytest.mark.parametrize(
@@ -122,17 +108,16 @@ def test_leakage_is_preregistered_in_files_only():
     [
         ({"sees_future": 1, "next_token": 1}, "SEES FUTURE TOKENS"),
         ({"sees_future": 0, "sees_rows": 1, "next_token": 1}, "SEES OTHER ROWS"),
-        (
-            {"sees_future": 0, "sees_rows": 0, "next_token": 1, "prefix": 8},
-            "bidirectional over its first 8 tokens",
-        ),
-        ({"sees_future": 0, "sees_rows": 0, "next_token": 1, "prefix": 0}, "no future tokens seen"),
+        ({"next_token": 1, "prefix": 8}, "bidirectional over its first 8 tokens"),
+        ({"next_token": 1, "prefix": 0}, "no future tokens seen"),
         ({"sees_future": 1, "next_token": 0}, "s"),
         ({}, "s"),
     ],
 )
 def test_line_of_a_run_ends_with_its_leakage(leakage, suffix):
+    unseen = {"sees_future": 0, "sees_rows": 0} if leakage else {}
+    metrics = {"val/loss": 1.25}
     record = RunResult(
-        id="a", status="done", seed=0, config={}, metrics={"val/loss": 1.25}, seconds=3.0, leakage=leakage
+        id="a", status="done", seed=0, config={}, metrics=metrics, seconds=3.0, leakage=unseen | leakage
     )
     assert describe_ending(record).endswith(suffix)

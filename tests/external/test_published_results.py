@@ -6,7 +6,6 @@ github.com/KellerJordan/modded-nanogpt/pull/264. Of pull request 807 one arm has
 """
 
 import math
-import statistics
 from pathlib import Path
 
 import numpy as np
@@ -30,12 +29,12 @@ def read_arm(file, arm):
     return [run for run in read_runs(HERE / file, "val_loss", "arm") if run.arm == arm]
 
 
-def list_losses(file, arm):
-    return [run.values[0] for run in read_arm(file, arm)]
+def list_losses(runs):
+    return np.array([run.values[0] for run in runs])
 
 
-def format_interval(decision, digits=5):
-    return f"[{decision.low:+.{digits}f}, {decision.high:+.{digits}f}]".replace("-", "\u2212")
+def format_interval(decision):
+    return f"[{decision.low:+.5f}, {decision.high:+.5f}]".replace("-", "\u2212")
 
 
 def compute_bar_p_value(losses):
@@ -53,9 +52,8 @@ def compute_bar_p_value(losses):
     ],
 )
 def test_published_means_and_p_values(file, arm, count, mean, p):
-    losses = list_losses(file, arm)
-    assert len(losses) == count
-    assert statistics.mean(losses) == pytest.approx(mean, abs=6e-6)
+    losses = list_losses(read_arm(file, arm))
+    assert (len(losses), losses.mean()) == (count, pytest.approx(mean, abs=6e-6))
     assert compute_bar_p_value(losses) == pytest.approx(p, abs=6e-4)
 
 
@@ -69,46 +67,47 @@ def test_published_means_and_p_values(file, arm, count, mean, p):
 )
 def test_a_gate_is_better_at_equal_steps_and_undecided_with_fewer(file, against, holds, required):
     sides = read_arm(file, against), read_arm(file, "gated_1410")
-    once, anytime = (
+    judgments = [
         judge_runs(*sides, QUESTION.model_copy(update={"looks": looks})) for looks in ("once", "anytime")
-    )
-    assert (once.decision.holds, anytime.decision.holds) == (holds, holds)
-    assert once.required_runs == required
-    assert format_interval(once.decision) in PAGE
+    ]
+    once, anytime = (judgment.decision for judgment in judgments)
+    assert (once.holds, anytime.holds, judgments[0].required_runs) == (holds, holds, required)
+    assert format_interval(once) in PAGE
     assert required is None or f"{required} runs a side" in PAGE
-    assert anytime.decision.low < once.decision.low < once.decision.high < anytime.decision.high
+    assert anytime.low < once.low < once.high < anytime.high
 
 
 def test_the_rerun_ends_at_the_first_p_value_below_the_rule():
-    losses = list_losses(MAY, "gated_1410")
+    losses = list_losses(read_arm(MAY, "gated_1410"))
     path = [compute_bar_p_value(losses[:n]) for n in range(4, 12)]
     assert min(path[:-1]) > 0.01 > path[-1]
     *first, last = (f"{p:.2g}" for p in path)
     assert f"{', '.join(first)} and {last} after 4 to 11 runs" in PAGE
-    t = (BAR - statistics.mean(losses)) / statistics.stdev(losses) * len(losses) ** 0.5
+    t = (BAR - losses.mean()) / losses.std(ddof=1) * len(losses) ** 0.5
     assert f"is {stats.AnytimeValid().p_value(len(losses), t):.3f}" in PAGE
 
 
 def test_seven_runs_a_side_of_nanochat():
     runs = read_runs(HERE / "nanochat_807_baseline.csv", "val_bpb")
-    first = np.array([run.values[0] for run in runs[:7]])
-    for count in (7, 20):
-        assert f"{measure_noise_floor(runs[:count], 'val_bpb', 'last')['sd']:.6f}" in PAGE
-    sd_of_seven = measure_noise_floor(runs[:7], "val_bpb", "last")["sd_interval"]
-    assert f"between {sd_of_seven['low']:.6f} and {sd_of_seven['high']:.5f}" in PAGE
-    rows = measure_noise_floor(runs, "val_bpb", "last")["detectable"]
-    detectable = next(row["difference"] for row in rows if row["runs_per_side"] == 7)
-    assert f"show differences above {detectable:.5f}" in PAGE
+    first = list_losses(runs[:7])
+    seven, all_runs = (measure_noise_floor(some, "val_bpb", "last") for some in (runs[:7], runs))
     gain = scipy_stats.t.isf(0.0003, 12) * first.std(ddof=1) * (2 / 7) ** 0.5
-    assert f"difference of {gain:.5f} bits per byte" in PAGE
+    [detectable] = [row["difference"] for row in all_runs["detectable"] if row["runs_per_side"] == 7]
+    for text in (
+        f"{seven['sd']:.6f}",
+        f"{all_runs['sd']:.6f}",
+        f"between {seven['sd_interval']['low']:.6f} and {seven['sd_interval']['high']:.5f}",
+        f"show differences above {detectable:.5f}",
+        f"difference of {gain:.5f} bits per byte",
+    ):
+        assert text in PAGE
     assert scipy_stats.ttest_ind(first - gain, first).pvalue == pytest.approx(0.0006)
-    rules = {"anytime": stats.AnytimeValid(), "looks": stats.GroupSequential((7, 12, 20), 0)}
-    intervals, decisions = {}, {}
-    for name, rule in rules.items():
+    for rule, expected in {
+        stats.AnytimeValid(): [None, None, None, False],
+        stats.GroupSequential((7, 12, 20), 0): [True, True, None, False],
+    }.items():
         evidence = stats.GroupDifferences(first - gain, first, rule)
-        for margin in (1e-5, 1e-4, 5e-4, 1e-3):
-            [decision] = stats.decide_claims([stats.ClaimTest(evidence, (-math.inf, -margin))], 0.05)
-            decisions[name, margin], intervals[name] = decision.holds, format_interval(decision)
-    assert [decisions["anytime", margin] for margin in (1e-5, 1e-4, 5e-4, 1e-3)] == [None, None, None, False]
-    assert [decisions["looks", margin] for margin in (1e-5, 1e-4, 5e-4, 1e-3)] == [True, True, None, False]
-    assert all(interval in PAGE for interval in intervals.values())
+        tests = [stats.ClaimTest(evidence, (-math.inf, -margin)) for margin in (1e-5, 1e-4, 5e-4, 1e-3)]
+        decisions = [stats.decide_claims([test], 0.05)[0] for test in tests]
+        assert [decision.holds for decision in decisions] == expected
+        assert format_interval(decisions[-1]) in PAGE

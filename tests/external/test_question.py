@@ -1,126 +1,76 @@
 """Declarations of `judge --declare`: written before the runs, and compared with them."""
 
-import json
 import os
+from pathlib import Path
 
+import numpy as np
 import pytest
+from result_tables import write_table
 
 from attnlab.__main__ import main
 from attnlab.errors import InvalidConfig
-from attnlab.external.question import Question, load_declaration, parse_looks, write_declaration
+from attnlab.external.question import parse_looks
 
-QUESTION = Question(metric="loss", lower_is_better=True, margin=0.01, looks=(4, 8))
-WORDS = ["a.csv", "b.csv", "--declare", "plan.json"]
-SETTINGS = ["--metric", "loss", "--lower-is-better", "--margin", "0.01", "--looks", "4,8"]
+WORDS = "a.csv b.csv --declare plan.json"
+SETTINGS = "--metric loss --lower-is-better --margin 0.01 --looks 4,8"
 FIRST_YEARS = 1e9  # seconds since the epoch: 2001
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def write_runs(count, shift=-0.1, columns="", cells=""):
+    """Write runs of both sides, of which B has more columns and differs by `shift`."""
+    values = 3 + 0.001 * (np.arange(count) * 7 % 5)
+    write_table("a.csv", values)
+    rows = [f"{seed},{3 + shift - (value - 3)}{cells}\n" for seed, value in enumerate(values)]
+    Path("b.csv").write_text(f"seed,loss{columns}\n" + "".join(rows))
 
 
-def write_runs(count, shift=0.0, columns="", cells="", name="a.csv"):
-    rows = [f"{seed},{3 + shift + (0.001 + shift / 50) * (seed * 7 % 5)}{cells}\n" for seed in range(count)]
-    with open(name, "w") as file:
-        file.write(f"seed,loss{columns}\n" + "".join(rows))
-
-
-def judge(capsys, *words):
-    status = main(["judge", *words, "--json"])
-    out, err = capsys.readouterr()
-    return status, json.loads(out) if out else err
-
-
-def test_the_same_command_declares_and_judges(folder, capsys):
-    status, declared = judge(capsys, *WORDS, *SETTINGS)
+def test_the_same_command_declares_and_judges(folder, judge):
+    status, declared = judge(WORDS, SETTINGS)
     assert (status, declared["question"]["looks"], declared["files"]) == (0, [4, 8], ["a.csv", "b.csv"])
     before = (folder / "plan.json").read_bytes()
     write_runs(8)
-    write_runs(8, -0.1, name="b.csv")
-    for words in ([], SETTINGS):
-        status, verdict = judge(capsys, *WORDS, *words)
+    for words in ("", SETTINGS):
+        status, verdict = judge(WORDS, words)
         assert (status, verdict["claim"], verdict["exploratory"]) == (0, "SUPPORTED", False)
         assert verdict["declaration_digest"] == declared["digest"]
     assert (folder / "plan.json").read_bytes() == before
 
 
-def test_results_from_before_the_declaration_are_exploratory(folder, capsys):
-    judge(capsys, *WORDS, *SETTINGS)
+def test_results_from_before_the_declaration_are_exploratory(judge, capfd):
+    judge(WORDS, SETTINGS)
     write_runs(4)
-    write_runs(4, -0.1, name="b.csv")
     os.utime("a.csv", (FIRST_YEARS, FIRST_YEARS))
-    _, verdict = judge(capsys, *WORDS)
+    verdict = judge(WORDS)[1]
     assert verdict["exploratory"]
     assert "a.csv is from 2001-09-09" in verdict["exploratory_reasons"][0]
-    os.utime("a.csv")
     for cell in ("2024-05-02T00:00:00", "1714557600", "1714557600000"):  # the first as early as a zone allows
-        write_runs(4, -0.1, ",started", f",{cell}", name="b.csv")
-        _, verdict = judge(capsys, *WORDS)
+        write_runs(4, columns=",started", cells=f",{cell}")
+        verdict = judge(WORDS)[1]
         [reason] = verdict["exploratory_reasons"]
         assert reason.startswith("4 of 8 runs began before it, b.csv:2 at 2024-05-01T10:00:00")
         assert verdict["run_times"] == "4 of 8 runs do not say when they began"
-    write_runs(4, -0.1, ",_timestamp", ",12.5", name="b.csv")  # since the start of the run
-    assert main(["judge", *WORDS]) == 0
+    write_runs(4, columns=",_timestamp", cells=",12.5")  # since the start of the run
+    assert not judge(WORDS)[1]["exploratory"]
+    assert main(["judge", *WORDS.split()]) == 0
     line = "8 of 8 runs do not say when they began: only the age of their files was checked"
-    assert f"\n{line}\n" in capsys.readouterr().out
-    assert not judge(capsys, *WORDS)[1]["exploratory"]
+    assert f"\n{line}\n" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([*WORDS, "--margin", "0.02"], "margin 0.02, declared 0.01"),
-        ([*WORDS, "--looks", "4"], "looks 4, declared 4,8"),
-        ([*WORDS, "--higher-is-better"], "lower is better False, declared True"),
-        (["b.csv", "a.csv", *WORDS[2:]], "files b.csv a.csv, declared a.csv b.csv"),
-        ([*WORDS, "--metric", "accuracy", "--reduce", "best"], "metric accuracy, declared loss; reduce best"),
-        (
-            ["a.csv", "b.csv", "--declare", "other.json", *SETTINGS],
-            "a.csv exists: other.json would come after",
-        ),
-        (["x.csv", "y.csv", "--declare", "no/plan.json", *SETTINGS], "--declare no/plan.json: No such file"),
-        (["x.csv", "y.csv", "--declare", "new.json", *SETTINGS[:-1], "once"], "names the number of runs"),
-        (["x.csv", "y.csv", "--declare", "new.json", *SETTINGS[:-1], "8,4"], "--looks 8,4: give anytime"),
-        (
-            ["a.csv", "b.csv", *SETTINGS[:-1], "4"],
-            "A has 8 runs and B 8: the interim analyses are at 4 runs per side",
-        ),
-    ],
-)
-def test_other_questions_are_refused(folder, capsys, words, message):
-    judge(capsys, *WORDS, *SETTINGS)
-    write_runs(8)
-    write_runs(8, -0.1, name="b.csv")
-    names = sorted(path.name for path in folder.iterdir())
-    status, error = judge(capsys, *words)
-    assert status == 2
-    assert message in error
-    assert len(error.strip().splitlines()) == 1
-    assert sorted(path.name for path in folder.iterdir()) == names
-
-
-def test_an_edited_declaration_is_refused(folder):
-    write_declaration(folder / "plan.json", QUESTION, ["a.csv", "b.csv"], None)
-    text = (folder / "plan.json").read_text()
-    assert load_declaration(folder / "plan.json").question == QUESTION
-    (folder / "plan.json").write_text(text.replace("0.01", "0.001"))
-    with pytest.raises(InvalidConfig, match="its digest is not that of its content"):
-        load_declaration(folder / "plan.json")
-    for text in ("{}", "[]", "{", '{"digest": 1, "question": {"looks": 1}}'):
-        (folder / "plan.json").write_text(text)
-        with pytest.raises(InvalidConfig, match=r"plan\.json: not a declaration"):
-            load_declaration(folder / "plan.json")
+def test_an_edited_declaration_is_refused(folder, judge, refuse):
+    judge(WORDS, SETTINGS)
+    file = folder / "plan.json"
+    edited = file.read_text().replace("0.01", "0.001")
+    for text in (edited, "{}", "[]", "{", '{"digest": 1, "question": {"looks": 1}}'):
+        file.write_text(text)
+        message = (
+            "its digest is not that of its content" if text == edited else "plan.json: not a declaration"
+        )
+        refuse(f"judge {WORDS}", message)
 
 
 def test_looks():
-    assert [parse_looks(text) for text in ("anytime", "once", "20", "4,8,12")] == [
-        "anytime",
-        "once",
-        (20,),
-        (4, 8, 12),
-    ]
+    values = {"anytime": "anytime", "once": "once", "20": (20,), "4,8,12": (4, 8, 12)}
+    assert {text: parse_looks(text) for text in values} == values
     for text in ("", "1,4", "4,4", "8,4", "4,", "four", "-4", "4.5"):
         with pytest.raises(InvalidConfig, match="--looks"):
             parse_looks(text)

@@ -14,38 +14,37 @@ from attnlab.store.run_schema import Failure, RunResult
 
 
 @pytest.fixture
-def write(tmp_path):
-    def call(text, name="a.csv"):
-        path = tmp_path / name
-        path.write_text(text, "utf-8")
-        return path
+def read(tmp_path):
+    """`read(text)`: write a table and read its runs."""
+
+    def call(text, metric="loss", arm=None, name="a.csv"):
+        (tmp_path / name).write_text(text, "utf-8")
+        return read_runs(tmp_path / name, metric, arm)
 
     return call
 
 
-def get_pairs(runs):
-    return [(run.seed, run.values) for run in runs]
+def get_facts(runs):
+    return [(run.seed, run.status, run.values) for run in runs]
 
 
-ROWS = [
-    {"seed": 3, "step": 10, "loss": 2.0},
-    {"seed": 3, "step": 20, "loss": 1.5},
-    {"seed": 4, "step": 20, "loss": 1.0},
-]
-RUNS = [("3", (2.0, 1.5)), ("4", (1.0,))]
+CSV = "seed,step,loss\n3,10,2.0\n3,20,1.5\n4,20,1.0\n"
 EXACT = [0.1, 1e-300, math.pi, 2**-1074]
 
 
-def test_all_tables_mean_the_same(write, tmp_path):
-    csv_text = "seed,step,loss\n" + "".join(f"{row['seed']},{row['step']},{row['loss']}\n" for row in ROWS)
-    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
-    files = [
-        write(csv_text), tmp_path / "a.parquet", write(csv_text.replace(",", "\t"), "a.TSV"),
-        write("\ufeff" + csv_text.replace("\n", "\r\n"), "excel.csv"),
-        write("\n".join(map(json.dumps, ROWS)) + "\n", "a.jsonl"),
-    ]  # fmt: skip
-    for file in files:
-        assert get_pairs(read_runs(file, "loss")) == RUNS
+def test_all_tables_mean_the_same(read, tmp_path):
+    rows = [
+        {"seed": 3, "step": 10, "loss": 2.0},
+        {"seed": 3, "step": 20, "loss": 1.5},
+        {"seed": 4, "step": 20, "loss": 1.0},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    for runs in (
+        read(CSV), read_runs(tmp_path / "a.parquet", "loss"), read(CSV.replace(",", "\t"), name="a.TSV"),
+        read("\ufeff" + CSV.replace("\n", "\r\n"), name="excel.csv"),
+        read("\n".join(map(json.dumps, rows)) + "\n", name="a.jsonl"),
+    ):  # fmt: skip
+        assert get_facts(runs) == [("3", "done", (2.0, 1.5)), ("4", "done", (1.0,))]
 
 
 @pytest.mark.parametrize(
@@ -66,11 +65,19 @@ def test_all_tables_mean_the_same(write, tmp_path):
             '{"run": "a\u2028b", "loss": 1.5}\n{"run": "c", "loss": 2}\n',
             [(None, "done", (1.5,)), (None, "done", (2.0,))],
         ),
+        (  # chart of W&B
+            '"Step","a-seed1 - loss","a-seed1 - loss__MIN","a-seed2 - loss"\n'
+            '"0","4.0","4.0","5.0"\n"100","3.0","3.0",""\n"200","","","2.5"\n',
+            [("1", "done", (4.0, 3.0)), ("2", "done", (5.0, 2.5))],
+        ),
+        (
+            "Step,a-seed1 - loss,a_seed=2 - loss,reseed3 - loss\n20,Infinity,NaN,2\n10,3,4,3\n",
+            [("1", "diverged", ()), ("2", "diverged", ()), (None, "done", (3.0, 2.0))],
+        ),
     ],
 )
-def test_rows_of_runs_and_of_evaluations(write, text, runs):
-    path = write(text, "a.jsonl" if text.startswith("{") else "a.csv")
-    assert [(run.seed, run.status, run.values) for run in read_runs(path, "loss")] == runs
+def test_rows_of_runs_and_of_evaluations(read, text, runs):
+    assert get_facts(read(text, name="a.jsonl" if text.startswith("{") else "a.csv")) == runs
 
 
 @pytest.mark.parametrize(
@@ -81,84 +88,50 @@ def test_rows_of_runs_and_of_evaluations(write, text, runs):
         ("step,epoch,val_loss\n10,0,3\n20,0,2\n", (10, 20)),
     ],
 )
-def test_evaluations_of_a_file_without_seeds_are_one_run(write, text, steps):
-    [run] = read_runs(write(text), "val_loss")
+def test_evaluations_of_a_file_without_seeds_are_one_run(read, text, steps):
+    [run] = read(text, "val_loss")
     assert (run.steps, run.values) == (steps, (3.0, 2.0))
     with pytest.raises(InvalidConfig, match=f"step {steps[0]} is there twice"):
-        read_runs(write(text + text.partition("\n")[2]), "val_loss")
-
-
-def test_arm_column_and_seeds_in_names(write):
-    path = write("arm,run,loss\nbase,base-seed7,2\nnew,new_seed=7,1\nnew,reseed8,1\n")
-    runs = read_runs(path, "loss", "arm")
-    assert [(run.arm, run.seed) for run in runs] == [("base", "7"), ("new", "7"), ("new", None)]
-
-
-def test_wandb_chart_export(write):
-    path = write(
-        '"Step","a-seed1 - val/loss","a-seed1 - val/loss__MIN","a-seed2 - val/loss"\n'
-        '"0","4.0","4.0","5.0"\n"100","3.0","3.0",""\n"200","","","2.5"\n'
-    )
-    assert get_pairs(read_runs(path, "val/loss")) == [("1", (4.0, 3.0)), ("2", (5.0, 2.5))]
-
-
-def test_wandb_chart_with_a_diverged_run(write):
-    text = "Step,a-seed1 - loss,a-seed2 - loss,b-seed3 - loss\n20,Infinity,NaN,2\n10,3,4,3\n"
-    runs = read_runs(write(text), "loss")
-    assert [(run.seed, run.status, run.values) for run in runs] == [
-        ("1", "diverged", ()), ("2", "diverged", ()), ("3", "done", (3.0, 2.0)),
-    ]  # fmt: skip
-    with pytest.raises(InvalidConfig, match=r"b-seed3: step 10: the value is nan, and later ones are finite"):
-        read_runs(write(text[:-2] + "nan\n"), "loss")
+        read(text + text.partition("\n")[2], "val_loss")
 
 
 def test_tensorboard_folder(tmp_path):
     pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
     from torch.utils.tensorboard import SummaryWriter
 
-    for seed in (0, 1):
+    for seed, values in enumerate([(2.0, 1.75, 1.5), (1.0, 0.75), (2.0, math.nan)]):
         with SummaryWriter(str(tmp_path / f"run_seed{seed}")) as writer:
-            for step in range(3):
-                writer.add_scalar("loss/val", 2.0 - seed - step / 4, step)
-    with SummaryWriter(str(tmp_path / "run_seed2")) as writer:
-        writer.add_scalar("loss/val", 2.0, 0)
-        writer.add_scalar("loss/val", math.nan, 1)
-    *runs, last = read_runs(tmp_path, "loss/val")
-    assert get_pairs(runs) == [("0", (2.0, 1.75, 1.5)), ("1", (1.0, 0.75, 0.5))]
-    assert (last.seed, last.status, last.values) == ("2", "diverged", ())
+            for step, value in enumerate(values):
+                writer.add_scalar("loss/val", value, step)
+    expected = [("0", "done", (2.0, 1.75, 1.5)), ("1", "done", (1.0, 0.75)), ("2", "diverged", ())]
+    assert get_facts(read_runs(tmp_path, "loss/val")) == expected
     with pytest.raises(InvalidConfig, match=r"no tag loss/va .*nearest: loss/val"):
         read_runs(tmp_path, "loss/va")
 
 
 def test_run_directories(tmp_path):
-    config, loss = {"seed": 1}, {"val/loss": 2.0}
-    crash = Failure(message="x")
-    for id, fields in {
-        "a": {"status": "done", "metrics": loss},
-        "b": {"status": "diverged", "failure": crash},
-        "c": {"status": "killed", "failure": crash},
-        "d": {"status": "crashed", "failure": crash},
-    }.items():
-        (tmp_path / id).mkdir()
-        seed = ord(id)
-        run_directories.write_run_result(tmp_path / id, RunResult(id=id, seed=seed, config=config, **fields))
-    runs = read_runs(tmp_path, "val/loss")
-    assert [(run.seed, run.status, run.values) for run in runs] == [
-        ("97", "done", (2.0,)), ("98", "diverged", ()), ("99", "missing", ()),
-        ("100", "missing", ()),
-    ]  # fmt: skip
+    expected = []
+    for seed, status in enumerate(["done", "diverged", "killed", "crashed"]):
+        is_done = status == "done"
+        result = {"metrics": {"val/loss": 2.0}} if is_done else {"failure": Failure(message="x")}
+        record = RunResult(id=f"r{seed}", seed=seed, config={"seed": 1}, status=status, **result)
+        (tmp_path / record.id).mkdir()
+        run_directories.write_run_result(tmp_path / record.id, record)
+        kind = status if status in ("done", "diverged") else "missing"
+        expected.append((str(seed), kind, (2.0,) if is_done else ()))
+    assert get_facts(read_runs(tmp_path, "val/loss")) == expected
     with pytest.raises(InvalidConfig, match=r"no metric val/los \(nearest: val/loss\)"):
         read_runs(tmp_path, "val/los")
-    (tmp_path / "a" / "curves.parquet").write_text("PAR")
-    with pytest.raises(InvalidConfig, match=r"a/curves.parquet: cannot be read \(.+\): write it again$"):
+    (tmp_path / "r0" / "curves.parquet").write_text("PAR")
+    with pytest.raises(InvalidConfig, match=r"r0/curves.parquet: cannot be read \(.+\): write it again$"):
         read_runs(tmp_path, "val/loss")
 
 
-def test_reductions(write):
-    [run] = read_runs(write("step,loss\n1,3\n2,1\n3,2\n4,4\n"), "loss")
-    reduced = {how: run.reduce(how) for how in ("last", "mean:1", "mean:3")}
-    assert reduced == {"last": 4, "mean:1": 4, "mean:3": pytest.approx(7 / 3)}
-    assert (run.reduce("best", lower_is_better=True), run.reduce("best", lower_is_better=False)) == (1, 4)
+def test_reductions(read):
+    [run] = read("step,loss\n1,3\n2,1\n3,2\n4,4\n")
+    reduced = [run.reduce(how) for how in ("last", "mean:1", "mean:3")]
+    assert reduced == [4, 4, pytest.approx(7 / 3)]
+    assert [run.reduce("best", lower_is_better=is_lower) for is_lower in (True, False)] == [1, 4]
     for how in ("mean:5", "mean:0", "min", "mean:"):
         with pytest.raises(InvalidConfig, match="--reduce"):
             run.reduce(how)
@@ -193,9 +166,12 @@ def test_reductions(write):
         ("run_id,seed,loss\nx,1,2\nx,2,3\n", r"a.csv:3: has the run id x of .*a.csv:2"),
         ("seed,loss\n1,2.3456789\n2,2.3456789\n", r"a.csv:3: has the value 2.3456789 of .*a.csv:2"),
         (
-            "seed,step,loss\n"
-            + "".join(f"{seed},{step},{5 - step}\n" for seed in (1, 2) for step in (1, 2, 3)),
+            "seed,step,loss\n1,1,4\n1,2,3\n1,3,2\n2,1,4\n2,2,3\n2,3,2\n",
             r"a.csv:5: has the curve of .*a.csv:2",
+        ),
+        (
+            "Step,a - loss\n20,2\n10,nan\n",
+            r"a: step 10: the value is nan, and later ones are finite",
         ),
         ("seed,loss\n1,inf\n", r"a.csv:2: loss is inf"),
         ("seed,loss\n1,\n", r"a.csv:2: loss is empty"),
@@ -214,19 +190,16 @@ def test_reductions(write):
         ("seed,loss,Created\n1,2,01/02/2020 10:00\n", r"a.csv:2: Created=01/02/2020 10:00 is not a time"),
     ],
 )
-def test_ambiguous_tables_are_rejected_with_the_place(write, text, message):
+def test_ambiguous_tables_are_rejected_with_the_place(read, text, message):
     with pytest.raises(InvalidConfig, match=message):
-        read_runs(write(text), "loss")
+        read(text)
 
 
-def test_axes_statuses_and_equal_values(write):
+def test_axes_statuses_and_equal_values(read):
     """A curve along any known axis is one run, whose status is that of its last row."""
-    text = "run,tokens,loss,status\nr,20,2,finished\nr,10,3,running\ns,10,2,\ns,20,2,\n"
-    runs = read_runs(write(text), "loss")
-    assert [(run.name, run.axis, run.steps, run.status) for run in runs] == [
-        ("r", "tokens", (10, 20), "done"), ("s", "tokens", (10, 20), "done"),
-    ]  # fmt: skip
-    assert [run.rows for run in runs] == [2, 2]
+    runs = read("run,tokens,loss,status\nr,20,2,finished\nr,10,3,running\ns,10,2,\ns,20,2,\n")
+    facts = [(run.name, run.axis, run.steps, run.status, run.rows) for run in runs]
+    assert facts == [("r", "tokens", (10, 20), "done", 2), ("s", "tokens", (10, 20), "done", 2)]
     assert count_equal_values(runs) == 2  # of one digit: by chance
     assert [count_significant_digits(x) for x in (3.2793, 1e-300, 0.0025, -12.5, 0.0)] == [5, 1, 2, 3, 0]
 
@@ -245,7 +218,6 @@ def test_axes_statuses_and_equal_values(write):
         ("none.csv", "", None, "no such file or folder"),
     ],
 )
-def test_unreadable_paths_and_arms_are_rejected(write, tmp_path, name, text, arms, message):
-    path = write(text, name) if text else tmp_path / name
+def test_unreadable_paths_and_arms_are_rejected(read, tmp_path, name, text, arms, message):
     with pytest.raises(InvalidConfig, match=message):
-        read_runs(path, "loss", arms)
+        read(text, "loss", arms, name) if text else read_runs(tmp_path / name, "loss", arms)
