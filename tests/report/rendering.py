@@ -5,7 +5,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-from synthetic import World, build_context, build_provenance, write_runs
+from synthetic import World, build_context, build_provenance, build_timing, write_runs
 
 from attnlab.report.charts.chart_renderer import RenderedCharts
 from attnlab.report.pages import html, markdown
@@ -20,12 +20,18 @@ REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 
 
 def make_report(
-    folder: Path, world: World | None = None, runs: list[Run] | None = None, **changes: Any
+    source: Path | list[Run],
+    world: World | None = None,
+    *,
+    is_timed: bool = False,
+    provenance: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> Report:
-    """The report of a world, of its runs or of these, with `changes` as in `build_context`."""
+    """The report of these runs, or of those of a world written to a folder; `changes` as in `build_context`."""
     world = world or World()
-    runs = write_runs(folder, world) if runs is None else runs
-    return build_report(build_context(world, **changes), runs, None, build_provenance())
+    runs = write_runs(source, world) if isinstance(source, Path) else source
+    timing = build_timing(world) if is_timed else None
+    return build_report(build_context(world, **changes), runs, timing, build_provenance(**provenance or {}))
 
 
 def render_html(report: Report, context: PageContext | None = None) -> str:

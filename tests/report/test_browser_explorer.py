@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendering import make_report
 from synthetic import World, build_context, build_provenance, select_page_maps, write_runs
 from visits import BROWSER_MARKS, Visit, find_page, playwright
 
@@ -201,7 +202,7 @@ def test_rows_without_the_first_token_sum_to_one(browser: Any, tmp_path: Path) -
         for run in write_runs(tmp_path / "runs", world)
     ]
     folder = write_report(
-        tmp_path / "report", build_report(build_context(world), half, None, build_provenance()), half
+        tmp_path / "report", make_report(half, world), half
     )
     with Visit(browser, folder, "#head=mha/0/2&nofirst") as visit:
         canvas, readout = visit.page.locator("#head-view canvas.map").first, visit.page.locator(".readout")
@@ -267,7 +268,7 @@ def hover_cell(page: Any, q: int, k: int) -> Any:
 def test_tooltip_stays_at_the_pointer_and_on_the_screen(browser: Any, tmp_path: Path, width: int) -> None:
     world = World({"mha": 0.0, "gqa": 0.0}, seeds=[0, 1], tokens=[f"token_{i:02}" for i in range(40)])
     runs = write_runs(tmp_path / "runs", world)
-    report = build_report(build_context(world), runs, None, build_provenance())
+    report = make_report(runs, world)
     page_file = write_report(tmp_path / "report", report, runs)
     with Visit(
         browser, page_file, "#head=mha/0/0&view=map", viewport={"width": width, "height": 500}

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendering import make_report
 from synthetic import World, build_context, build_provenance, build_timing, write_runs
 from visits import BROWSER_MARKS, Visit
 
@@ -24,7 +25,7 @@ def many_arms_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"says": f"{arm} is as good", "arm": arm, "is": "within", "threshold": 0.03} for arm in ARMS[1:6]
     ]
     runs = write_runs(tmp_path_factory.mktemp("many"), world)
-    report = build_report(build_context(world, claims=claims), runs, build_timing(world), build_provenance())
+    report = make_report(runs, world, is_timed=True, claims=claims)
     return write_report(tmp_path_factory.mktemp("reports") / "many", report, runs)
 
 

@@ -113,7 +113,7 @@ def test_leakage_in_one_run_makes_the_arm_incomparable(tmp_path: Path) -> None:
     runs = write_runs(tmp_path, world)
     runs = [replace_result(r, leakage=SEES) if (r.arm, r.seed) == ("gqa", 2) else r for r in runs]
     assert (
-        list_verdicts(build_report(build_context(world), runs, None, build_provenance()))[0]
+        list_verdicts(make_report(runs, world))[0]
         == "NOT COMPARABLE"
     )
 
@@ -216,7 +216,7 @@ def test_seeds_may_differ_in_data_if_both_arms_of_a_pair_share_it(tmp_path: Path
         for run in write_runs(tmp_path, world)
     ]  # fmt: skip
     assert "NOT COMPARABLE" not in list_verdicts(
-        build_report(build_context(world), runs, None, build_provenance())
+        make_report(runs, world)
     )
 
 
@@ -250,7 +250,7 @@ def test_metric_with_two_definitions_is_not_comparable(tmp_path: Path) -> None:
         if run.arm == "gqa" else run
         for run in write_runs(tmp_path, world)
     ]  # fmt: skip
-    report = build_report(build_context(world), runs, None, build_provenance())
+    report = make_report(runs, world)
     assert list_verdicts(report)[0] == "NOT COMPARABLE"
     assert "unit bits and nats" in describe_claim(report.verdict.claims[0])
 
@@ -267,7 +267,7 @@ def test_tokens_of_a_parent_count_in_the_budget(tmp_path: Path) -> None:
         type(run)(run.arm, run.seed, run.id, run.result, ancestor_tokens=7 if run.arm == "gqa" else 0)
         for run in runs
     ]
-    report = build_report(build_context(world), runs, None, build_provenance())
+    report = make_report(runs, world)
     assert list_verdicts(report)[0] == "NOT COMPARABLE"
     assert "tokens: controlled" in describe_claim(report.verdict.claims[0])
 
@@ -288,7 +288,7 @@ def test_arm_that_trains_nothing_has_no_changed_training(tmp_path: Path) -> None
         else run
         for run in write_runs(tmp_path, world)
     ]
-    warnings = build_report(build_context(world), runs, None, build_provenance()).warnings
+    warnings = make_report(runs, world).warnings
     assert not any("changes the model" in line for line in warnings)
 
 
@@ -361,7 +361,7 @@ def make_report_of_parts(folder: Path, facts: dict[str, dict[str, Any]], **group
         )
         for run in write_runs(folder, World())
     ]
-    return build_report(build_context(World()), runs, None, build_provenance())
+    return make_report(runs)
 
 
 @pytest.mark.parametrize(
@@ -407,11 +407,11 @@ def test_parts_that_use_validation_data_or_change_the_loss_make_an_arm_incompara
 
 def test_equal_recomputed_losses_change_no_verdict(tmp_path: Path) -> None:
     runs = write_runs(tmp_path, World())
-    plain = build_report(build_context(World()), runs, None, build_provenance())
+    plain = make_report(runs)
     runs = [
         replace_result(run, recomputed={"val/loss": run.result.metrics["val/loss"] + 1e-4}) for run in runs
     ]
-    assert build_report(build_context(World()), runs, None, build_provenance()) == plain
+    assert make_report(runs) == plain
 
 
 def test_callbacks_and_own_parts_of_one_arm_are_named_beside_the_verdict(tmp_path: Path) -> None:

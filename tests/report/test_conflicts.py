@@ -7,6 +7,7 @@ import pytest
 from conflicts import Conflict, Difference, find_conflicts
 from ledger import LedgerPage
 from ledger_rows import load_ledger
+from rendering import make_report
 from synthetic import World, build_context, build_provenance, build_timing, write_runs
 
 from attnlab.report.report_builder import build_report
@@ -22,12 +23,7 @@ def write_heads_report(
 ) -> Path:
     """Write a report of two arms: gqa with this effect and these config groups."""
     world = World({"mha": 0.0, "gqa": effect}, seeds=SEEDS, config={"gqa": config})
-    report = build_report(
-        build_context(world, size=size),
-        write_runs(root / "runs" / name, world),
-        build_timing(world),
-        build_provenance(),
-    )
+    report = make_report(root / "runs" / name, world, is_timed=True, size=size)
     folder = root / "reports" / name
     folder.mkdir(parents=True)
     (folder / "report.json").write_text(json.dumps(report.to_dict()), "utf-8")

@@ -23,12 +23,7 @@ def make_report(folder: Path, epochs: dict[str, float]) -> Report:
             run, estimate=run.result.estimate.model_copy(update={"epochs": epochs.get(run.arm)})
         )
 
-    return build_report(
-        build_context(world),
-        [with_epochs(run) for run in write_runs(folder, world)],
-        None,
-        build_provenance(),
-    )
+    return make_report([with_epochs(run) for run in write_runs(folder, world)], world)
 
 
 def test_too_many_epochs_give_a_warning_above_the_claims(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rendering import make_report
 from synthetic import (
     World,
     build_context,
@@ -83,7 +84,7 @@ def test_random_heads_are_reproducible(tmp_path: Path) -> None:
     picks_by_run = []
     for name in "ab":
         runs = write_runs(tmp_path / name, World())
-        report = build_report(build_context(World()), runs, None, build_provenance())
+        report = make_report(runs)
         picks_by_run.append(select_maps(report, collect_maps(runs)).picks)
     places = [
         [(entry.arm, entry.seed, entry.layers, entry.head_numbers) for entry in picks.random]
@@ -104,7 +105,7 @@ def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> No
             scores = {k: [row[:1] for row in v] if isinstance(v, list) else v for k, v in scores.items()}
             run = replace(run, maps=None)
         runs.append(replace_result(run, head_scores=scores | {"chance": chance}))
-    report = build_report(build_context(world), runs, None, build_provenance())
+    report = make_report(runs, world)
     sink = next(score for score in report.heads.scores if score.name == "sink")
     assert sink.chance is None, "the arms have no common level"
     tables = list_tables([heads.build(report, PageContext())])
@@ -137,7 +138,7 @@ def test_fewer_attention_layers_in_the_first_arm_omit_no_map(tmp_path: Path) -> 
                 replace(run, maps={**run.maps, **first_layers, "layers": np.arange(2)}), head_scores=scores
             )
         runs.append(run)
-    report = build_report(build_context(deep), runs, None, build_provenance())
+    report = make_report(runs, deep)
     selection = select_maps(report, collect_maps(runs))
     assert [len(entry.layers) for entry in selection.maps] == [2, 6]
     assert (selection.layers_shown, selection.layers, report.heads.layers) == (6, 6, 6)

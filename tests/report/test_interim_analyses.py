@@ -47,9 +47,7 @@ def make_report(tmp_path_factory):
     """Return a function that reports one sweep under a plan of interim analyses."""
     world = World({"mha": 0.0, "gqa": 0.004, "mqa": 0.06}, sd=0.018, seeds=list(range(16)))
     runs = write_runs(tmp_path_factory.mktemp("runs"), world)
-    return lambda looks: build_report(
-        build_context(world, looks=looks, claims=CLAIMS), runs, None, build_provenance()
-    )
+    return lambda looks: make_report(runs, world, looks=looks, claims=CLAIMS)
 
 
 @pytest.fixture(scope="module")

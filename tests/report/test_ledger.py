@@ -15,6 +15,7 @@ from false_positives import DECISION_RULES
 from ledger import LedgerPage
 from ledger_rows import find_claim_axis, load_ledger
 from omegaconf import OmegaConf
+from rendering import make_report
 from synthetic import World, build_claim_result, build_context, build_provenance, build_timing, write_runs
 
 from attnlab.config import CONF
@@ -149,7 +150,7 @@ def one_seed_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """A report of one seed, for tests that replace its preregistration."""
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0])
     runs = write_runs(tmp_path_factory.mktemp("bare"), world)
-    return build_report(build_context(world), runs, None, build_provenance())
+    return make_report(runs, world)
 
 
 def with_preregistration(report: Report, results: Sequence[ClaimResult] = (), **declared: object) -> Report:

@@ -38,7 +38,7 @@ class UserMeasurement:
 def make_report(folder: Path, measure: UserMeasurement, **changes: Any) -> Report:
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2, 3])
     runs = [_with_measurement(run, measure) for run in write_runs(folder, world)]
-    return build_report(build_context(world, claims=[CLAIM], **changes), runs, None, build_provenance())
+    return make_report(runs, world, claims=[CLAIM], **changes)
 
 
 def with_user_resource(run: Run) -> RunEstimate:
@@ -85,9 +85,7 @@ def test_metric_counted_in_one_arm_only_is_not_exact(tmp_path: Path) -> None:
         _with_measurement(run, counted if run.arm == "mha" else by_seed)
         for run in write_runs(tmp_path, world)
     ]
-    (claim,) = build_report(
-        build_context(world, claims=[CLAIM]), runs, None, build_provenance()
-    ).verdict.claims
+    (claim,) = make_report(runs, world, claims=[CLAIM]).verdict.claims
     assert claim.basis == "t"
 
 
@@ -97,9 +95,7 @@ def test_metric_without_definition_is_labeled_by_its_name(tmp_path: Path) -> Non
         replace_result(run, metrics={**run.result.metrics, METRIC: 2.0 + run.seed})
         for run in write_runs(tmp_path, world)
     ]
-    (claim,) = build_report(
-        build_context(world, claims=[CLAIM]), runs, None, build_provenance()
-    ).verdict.claims
+    (claim,) = make_report(runs, world, claims=[CLAIM]).verdict.claims
     assert (claim.label, claim.unit, claim.basis, claim.direction) == (METRIC, "", "t", None)
 
 
@@ -111,9 +107,7 @@ def test_definition_with_a_label_replaces_one_without(tmp_path: Path) -> None:
         _with_measurement(run, without_label if run.arm == "mha" else UserMeasurement("count"))
         for run in write_runs(tmp_path, world)
     ]
-    (claim,) = build_report(
-        build_context(world, claims=[CLAIM]), runs, None, build_provenance()
-    ).verdict.claims
+    (claim,) = make_report(runs, world, claims=[CLAIM]).verdict.claims
     assert claim.label == "span of the wings"
 
 
@@ -122,9 +116,7 @@ def test_user_resource_is_exact_and_a_controlled_budget_row(tmp_path: Path) -> N
     runs = write_runs(tmp_path, world)
     runs = [replace_result(run, estimate=with_user_resource(run)) for run in runs]
     claim = {**CLAIM, "metric": "feathers", "is": "above"}
-    report = build_report(
-        build_context(world, claims=[claim], controlled=["feathers"]), runs, None, build_provenance()
-    )
+    report = make_report(runs, world, claims=[claim], controlled=["feathers"])
     assert report.verdict.claims[0].basis == "exact"
     assert report.verdict.claims[0].not_comparable == ["feathers: controlled, but 4 in gqa and 3 in mha"]
 
@@ -136,9 +128,7 @@ def test_tolerances_exist_for_numeric_resources_only() -> None:
 
 def test_cost_panels_use_the_labels_of_the_measuring_code(tmp_path: Path) -> None:
     world = World()
-    report = build_report(
-        build_context(world), write_runs(tmp_path, world), build_timing(world), build_provenance()
-    )
+    report = make_report(tmp_path, world, is_timed=True)
     definitions = resources.BUDGET_METRICS | TIME_METRICS | {resources.THROUGHPUT.name: resources.THROUGHPUT}
     expected = [key for key in PANEL_COSTS if key != "carried_bytes"]  # no arm has these here
     assert [panel.key for panel in report.tradeoff] == expected

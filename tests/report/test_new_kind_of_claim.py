@@ -7,6 +7,7 @@ from pathlib import Path
 
 import ledger
 import pytest
+from rendering import make_report
 from synthetic import World, build_context, build_provenance, write_runs
 
 from attnlab import stats
@@ -89,7 +90,7 @@ def write_claims_report(folder: Path, *claims: dict[str, object], seeds: int = 8
     """A report of the claims, rendered: its page, Markdown and ledger are written."""
     world = World(effects=WORLD.effects, sd=WORLD.sd, seeds=list(range(seeds)))
     runs = write_runs(folder / "runs", world)
-    report = build_report(build_context(world, claims=list(claims)), runs, None, build_provenance())
+    report = make_report(runs, world, claims=list(claims))
     write_report(folder / "reports" / "gqa_vs_mha", report, runs)
     return report
 

@@ -11,6 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from rendering import make_report
 from synthetic import World, build_context, build_provenance, write_runs
 from worlds import EVIL, SyntheticReports
 
@@ -81,13 +82,13 @@ def test_index_lists_ladders_and_the_claims_of_sizes(tmp_path: Path) -> None:
 def test_maps_of_an_earlier_report_are_removed(tmp_path: Path) -> None:
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0])
     runs = write_runs(tmp_path / "runs", world)
-    report = build_report(build_context(world), runs, None, build_provenance())
+    report = make_report(runs, world)
     page = write_report(tmp_path / "report", report, runs)
     assert set(map_archive.read_archive(page.with_name(map_archive.ARCHIVE_NAME))) == {("mha", 0), ("gqa", 0)}
     assert 'id="head-view"' in page.read_text("utf-8")
     bare = [replace(run, maps=None) for run in runs]
     write_report(
-        tmp_path / "report", build_report(build_context(world), bare, None, build_provenance()), bare
+        tmp_path / "report", make_report(bare, world), bare
     )
     assert not page.with_name(map_archive.ARCHIVE_NAME).exists()
     assert 'id="head-view"' not in page.read_text("utf-8")
@@ -264,7 +265,7 @@ def test_broken_run_file_costs_only_its_content(
     assert (runs[4].curves is None) == (name == file_names.CURVES_FILE)
     assert (runs[4].maps is None) == (name == file_names.MAPS_FILE)
     before, report = (
-        build_report(build_context(world), some, None, build_provenance()) for some in (intact_runs, runs)
+        make_report(some, world) for some in (intact_runs, runs)
     )
     [warning] = report.verdict.run_warnings
     assert warning.startswith(f"{runs[4].arm}, seed {runs[4].seed}: {name} is ")
@@ -291,7 +292,7 @@ def test_broken_files_without_digests_cost_no_page(tmp_path: Path) -> None:
         {file_names.CURVES_FILE: "cannot be read"},
         {},
     ]
-    warnings = build_report(build_context(world), runs, None, build_provenance()).verdict.run_warnings
+    warnings = make_report(runs, world).verdict.run_warnings
     assert len(warnings) == 2
     assert all("delete its run.json" in sentence for sentence in warnings)
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rendering import make_report
 from synthetic import World, build_context, build_provenance, collect_maps, write_runs
 
 from attnlab.report.report_builder import build_report
@@ -23,7 +24,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepResults:
 
 @pytest.fixture(scope="module")
 def report(sweep: SweepResults) -> Report:
-    return build_report(build_context(World(seeds=[0, 1, 2])), sweep.runs, None, build_provenance())
+    return make_report(sweep.runs, World(seeds=[0, 1, 2]))
 
 
 def select(report: Report, sweep: SweepResults) -> head_maps.MapSelection:

@@ -1,6 +1,7 @@
 """A resumed run reports how closely it reproduces the original."""
 
 import pytest
+from rendering import make_report
 from synthetic import World, build_context, build_provenance, replace_result, write_runs
 
 from attnlab.report.report_builder import build_report
@@ -20,7 +21,7 @@ def test_resumed_run_reports_its_deviation(tmp_path, device, error, expected) ->
     runs[0] = replace_result(
         runs[0], resumed=rows, environment=runs[0].result.environment | {"device": device}
     )
-    warnings = build_report(build_context(World()), runs, None, build_provenance()).warnings
+    warnings = make_report(runs).warnings
     warnings = [warning for warning in warnings if "checkpoint" in warning]
     assert len(warnings) == len(expected)
     assert all(text in warning for text, warning in zip(expected, warnings, strict=True))

@@ -32,7 +32,7 @@ Record = dict[str, Any]
 
 
 def make_report(folder: Path, world: World, **changes: Any) -> Report:
-    return build_report(build_context(world, **changes), write_runs(folder, world), None, build_provenance())
+    return make_report(folder, world, **changes)
 
 
 def read_table(section: Section, name: str) -> list[Record]:
@@ -215,7 +215,7 @@ def test_maps_have_a_thumbnail_per_head_and_random_ones_beside_a_selection(
 ) -> None:
     world = World(dict.fromkeys(["mha", "gqa"][:arms], 0.0), seeds=[0], tokens=tokens)
     runs = write_runs(tmp_path, world)
-    report = build_report(build_context(world, claims=[]), runs, None, build_provenance())
+    report = make_report(runs, world, claims=[])
     section = maps.build(report, PageContext(maps=collect_maps(runs)))
     assert section is not None
     page = write_html(section)

@@ -38,7 +38,7 @@ def make_report(
         else run
         for run in write_runs(folder, world)
     ]
-    return build_report(build_context(world, **changes), runs, None, build_provenance())
+    return make_report(runs, world, **changes)
 
 
 def test_reached_fraction_median_and_saved_steps(tmp_path: Path) -> None:
@@ -147,9 +147,7 @@ def test_seeds_with_both_arms_diverged_decide_no_ratio(tmp_path: Path) -> None:
     claim = {"arm": "gqa", "compare": "ratio", "threshold": 0.9}
     claims = [{**claim, "says": f"it is {side} 0.9 times", "is": side} for side in ("below", "above")]
     world = World({"mha": 0.0, "gqa": -0.9}, seeds=seeds, status=status)
-    report = build_report(
-        build_context(world, claims=claims), write_runs(tmp_path, world), None, build_provenance()
-    )
+    report = make_report(tmp_path, world, claims=claims)
     assert all(pair.value / pair.against < 0.9 for pair in report.effects[0].pairs)
     assert [claim.verdict for claim in report.verdict.claims] == ["INCONCLUSIVE", "INCONCLUSIVE"]
 

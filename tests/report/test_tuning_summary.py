@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from rates import build_tuning_result
+from rendering import make_report
 from synthetic import World, build_context, build_provenance, write_runs
 
 from attnlab.report.report_builder import build_report
@@ -37,7 +38,7 @@ def build_from_tuning(tmp_path: Path) -> Any:
     runs = write_runs(tmp_path, world)
 
     def build(tuning: TuningResult) -> Report:
-        report = build_report(build_context(world, tuning=tuning), runs, None, build_provenance())
+        report = make_report(runs, world, tuning=tuning)
         assert Report.model_validate(report.to_dict()) == report
         return report
 
@@ -97,7 +98,7 @@ def test_rates_are_shown_with_the_statistic_that_picked_them(tmp_path: Path) -> 
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1])
     runs = write_runs(tmp_path, world)
     tuning = build_tuning_result(ARMS, lambda rate, seed: losses[seed] + rate, robust=0.0)
-    report = build_report(build_context(world, tuning=tuning), runs, None, build_provenance())
+    report = make_report(runs, world, tuning=tuning)
     sentence = (
         "Learning rates: mha 3.703e−05 (0.300), gqa 3.703e−05 (0.300), by the mean val/loss of 3 tuning "
         "seeds."

@@ -34,7 +34,7 @@ def report_and_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, 
     folder = tmp_path_factory.mktemp("wording")
     world = World(seeds=[0, 1, 2, 3, 4, 5])
     runs = write_runs(folder / "runs", world)
-    report = build_report(build_context(world, claims=CLAIMS), runs, build_timing(world), build_provenance())
+    report = make_report(runs, world, is_timed=True, claims=CLAIMS)
     page = write_report(folder / "reports" / "gqa_vs_mha", report, runs)
     records = {name: read_table(report, name) for name in ("claims", "effects")}
     readme, _ = ledger.write_ledger(folder / "reports")
@@ -72,7 +72,7 @@ def test_effect_is_the_arm_minus_the_baseline_for_every_direction(tmp_path: Path
     runs = write_runs(tmp_path, world)
     claims = [{"says": "gqa is worse", "arm": "gqa", "is": "above", "threshold": 0.0}]
     for direction in ("lower", "higher"):
-        report = make_report(tmp_path, world, runs, claims=claims, direction=direction)
+        report = make_report(runs, world, claims=claims, direction=direction)
         [claim], [effect] = report.verdict.claims, [row for row in report.effects if row.primary]
         assert format_effect(claim) == format_effect(effect)
         assert format_effect(effect).startswith("+0.060 nats, 95% CI [+0.05")
