@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from rendering import make_report
-from synthetic import World, build_context, build_provenance, select_page_maps, write_runs
+from synthetic import World, select_page_maps, write_runs
 from visits import BROWSER_MARKS, Visit, find_page, playwright
 
 from attnlab.report.frames import load
 from attnlab.report.pages.explorer import write_explorer
 from attnlab.report.pages.report_files import write_report
-from attnlab.report.report_builder import build_report
 
 pytestmark = BROWSER_MARKS
 
@@ -201,9 +200,7 @@ def test_rows_without_the_first_token_sum_to_one(browser: Any, tmp_path: Path) -
         replace(run, maps={**run.maps, "maps": run.maps["maps"] // 2})
         for run in write_runs(tmp_path / "runs", world)
     ]
-    folder = write_report(
-        tmp_path / "report", make_report(half, world), half
-    )
+    folder = write_report(tmp_path / "report", make_report(half, world), half)
     with Visit(browser, folder, "#head=mha/0/2&nofirst") as visit:
         canvas, readout = visit.page.locator("#head-view canvas.map").first, visit.page.locator(".readout")
         canvas.wait_for()

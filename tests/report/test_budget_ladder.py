@@ -6,6 +6,7 @@ from typing import Any
 import ledger_rows
 import numpy as np
 import pytest
+from synthetic import replace_fields
 from test_replications import create_report
 
 from attnlab.report.ladder_schema import load_ladder
@@ -81,7 +82,7 @@ def test_a_seed_without_every_budget_is_left_out():
     reports = create_budget_ladder(-0.06, -0.06, -0.06, -0.06)
     last = reports["heads@tokens.8x"]
     runs = [run for run in last.runs if run.seed != 0]
-    reports["heads@tokens.8x"] = last.model_copy(update={"runs": runs})
+    reports["heads@tokens.8x"] = replace_fields(last, runs=runs)
     [row] = build_ladder_report(reports).comparisons
     assert [effect.n for effect in row.effects] == [5, 5, 5, 5]
     kept = BudgetTrajectories([1, 2, 4, 8], np.array([effect.differences for effect in row.effects]).T)
@@ -135,6 +136,6 @@ def test_arms_with_other_learning_rates_have_a_caveat_about_budgets():
     ladder = build_ladder_report(create_budget_ladder(-0.1, -0.06, -0.03, -0.001))
     [row] = ladder.comparisons
     rates = {row.arm: 0.006, row.against: 0.003}
-    sizes = [size.model_copy(update={"learning_rates": rates}) for size in ladder.sizes]
-    caveat = ladder_page.describe_learning_rate_caveat(ladder.model_copy(update={"sizes": sizes}), row)
+    sizes = [replace_fields(size, learning_rates=rates) for size in ladder.sizes]
+    caveat = ladder_page.describe_learning_rate_caveat(replace_fields(ladder, sizes=sizes), row)
     assert "they are not tuned at the other budgets, so part of the effect there" in caveat

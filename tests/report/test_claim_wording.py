@@ -4,7 +4,7 @@ from typing import Any
 
 import ledger_rows
 import pytest
-from synthetic import build_claim_result
+from synthetic import build_claim_result, replace_fields
 
 from attnlab.report.schema import (
     MEANINGS,
@@ -219,7 +219,7 @@ def test_words_beside_a_verdict(verdict: Verdict) -> None:
     assert "significant" not in explain_verdict(claim)
     line = describe_claim(claim)
     assert f"{verdict}, exploratory" in line
-    assert "exploratory" not in describe_claim(claim.model_copy(update={"exploratory": False}))
+    assert "exploratory" not in describe_claim(replace_fields(claim, exploratory=False))
     words = "; equivalent to −3% training compute, 95% CI [−9%, +2%]. 6 paired seeds."
     assert (words in line) == (verdict in (SUPPORTED, REFUTED, Verdict.INCONCLUSIVE))
     if verdict not in (SUPPORTED, REFUTED):
@@ -300,10 +300,10 @@ def test_required_seeds_exceed_the_seeds_that_did_not_decide(
     power = "would support it with 80% power at the observed effect"
     reason = "because the standard deviation is uncertain"
     assert format_required_seeds(claim) == words.format(power, reason)
-    assert format_required_seeds(claim.model_copy(update={"required_seeds": None})) == ""
-    looks = claim.model_copy(update={"interim_analyses": make_analyses(None, 0)})
+    assert format_required_seeds(replace_fields(claim, required_seeds=None)) == ""
+    looks = replace_fields(claim, interim_analyses=make_analyses(None, 0))
     assert "fresh seeds in a single analysis" in format_required_seeds(looks)
-    by_rank = looks.model_copy(update={"basis": "ranks"})  # valid after any number of seeds
+    by_rank = replace_fields(looks, basis="ranks")  # valid after any number of seeds
     assert format_required_seeds(by_rank) == words.format(power, reason)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rates import build_tuning_result
 from rendering import make_report, read_table
-from synthetic import CONTEXT, KV, World, replace_result, write_runs
+from synthetic import CONTEXT, KV, World, replace_fields, replace_result, write_runs
 
 from attnlab.errors import InvalidConfig
 from attnlab.report.answer import answer_question, describe_scope
@@ -44,7 +44,7 @@ def list_ranked_arms(report: Report) -> list[str]:
 
 def replace_estimate(run: Run, **changes: Any) -> dict[str, Any]:
     """The change of a run's result that replaces fields of its estimate."""
-    return {"estimate": run.result.estimate.model_copy(update=changes)}
+    return {"estimate": replace_fields(run.result.estimate, **changes)}
 
 
 def change_data(run: Run) -> dict[str, Any]:

@@ -8,9 +8,8 @@ from conflicts import Conflict, Difference, find_conflicts
 from ledger import LedgerPage
 from ledger_rows import load_ledger
 from rendering import make_report
-from synthetic import World, build_context, build_provenance, build_timing, write_runs
+from synthetic import World
 
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import load_report
 from attnlab.report.section import list_tables
 

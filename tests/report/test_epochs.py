@@ -4,10 +4,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from synthetic import World, build_context, build_provenance, replace_result, write_runs
+from synthetic import World, replace_fields, replace_result, write_runs
 
 from attnlab.cli.verbs.schema import build_schema
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.sections import build_sections
 from attnlab.report.verdicts.results import Run
@@ -19,9 +18,7 @@ def make_report(folder: Path, epochs: dict[str, float]) -> Report:
 
     def with_epochs(run: Run) -> Run:
         assert run.result
-        return replace_result(
-            run, estimate=run.result.estimate.model_copy(update={"epochs": epochs.get(run.arm)})
-        )
+        return replace_result(run, estimate=replace_fields(run.result.estimate, epochs=epochs.get(run.arm)))
 
     return make_report([with_epochs(run) for run in write_runs(folder, world)], world)
 

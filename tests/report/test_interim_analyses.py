@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 from rendering import read_table, render_texts
-from synthetic import World, build_claim_result, build_context, build_provenance, write_runs
+from synthetic import (
+    World,
+    build_claim_result,
+    build_context,
+    build_provenance,
+    declare_claim,
+    replace_fields,
+    write_runs,
+)
 
 from attnlab import stats
 from attnlab.report.charts.interim_figures import build_interim_chart
@@ -28,17 +36,11 @@ from attnlab.report.verdicts.evidence_bases import BASES
 
 LOOKS = [4, 8, 12, 16]
 CLAIMS = [
-    {"says": "gqa costs little", "arm": "gqa", "is": "below", "threshold": 0.03},
-    {"says": "gqa is much the same", "arm": "gqa", "is": "within", "threshold": 0.03},
-    {"says": "mqa costs something", "arm": "mqa", "is": "above", "threshold": 0.0},
-    {"says": "mqa costs a lot", "arm": "mqa", "is": "above", "threshold": 0.05},
-    {
-        "says": "gqa has much the same loss",
-        "arm": "gqa",
-        "compare": "ratio",
-        "is": "below",
-        "threshold": 1.02,
-    },
+    declare_claim("gqa costs little", "gqa", "below", 0.03),
+    declare_claim("gqa is much the same", "gqa", "within", 0.03),
+    declare_claim("mqa costs something", "mqa", "above", 0.0),
+    declare_claim("mqa costs a lot", "mqa", "above", 0.05),
+    declare_claim("gqa has much the same loss", "gqa", "below", 1.02, compare="ratio"),
 ]
 
 
@@ -157,11 +159,11 @@ def test_design_is_told_beside_its_intervals(make_report, looks, reason, method)
 
 def test_unbounded_interval_is_drawn_to_the_edge(report):
     claim = report.verdict.claims[2]
-    last = claim.interim_analyses.completed[-1].model_copy(update={"high": None})
-    analyses = claim.interim_analyses.model_copy(
-        update={"completed": [*claim.interim_analyses.completed[:-1], last]}
+    last = replace_fields(claim.interim_analyses.completed[-1], high=None)
+    analyses = replace_fields(
+        claim.interim_analyses, completed=[*claim.interim_analyses.completed[:-1], last]
     )
-    claim = claim.model_copy(update={"interim_analyses": analyses})
+    claim = replace_fields(claim, interim_analyses=analyses)
     assert math.isfinite(build_interim_chart(claim, 1).draw(width=560)["data"]["values"][-1]["high"])
     assert interim_analyses.format_analysis_interval(
         claim, interim_analyses.build_analysis_rows(claim)[len(claim.interim_analyses.completed) - 1]
@@ -173,9 +175,9 @@ def test_counted_or_decided_claims_need_no_more_seeds(tmp_path):
     runs = [run if run.seed < 3 else replace(run, result=None) for run in write_runs(tmp_path, world)]
     cache_claim = {"metric": "kv_bytes_per_token", "compare": "ratio", "is": "below", "threshold": 0.51}
     context = build_context(world, looks=[3, 4], claims=[
-        {"says": "surely", "arm": "gqa", "is": "below", "threshold": 1.0},
+        declare_claim("surely", "gqa", "below", 1.0),
         {"says": "halved", "arm": "gqa", **cache_claim},
-        {"says": "perhaps", "arm": "mqa", "is": "above", "threshold": 0.06},
+        declare_claim("perhaps", "mqa", "above", 0.06),
     ])  # fmt: skip
     statuses = compute_claim_statuses(context, runs)
     assert [(status.verdict, status.required_seeds, status.is_pending) for status in statuses] == [
@@ -218,10 +220,10 @@ def test_runs_beyond_the_reached_analyses_are_excluded(tmp_path: Path) -> None:
 
 def test_decisions_and_outlier_seeds_are_shown(report):
     first, *others = report.verdict.claims
-    identity = first.model_copy(update={"identity": True})
-    claims = [first.model_copy(update={"outliers": [5, 11]}), *others, identity]
-    verdict = report.verdict.model_copy(update={"claims": claims})
-    report = report.model_copy(update={"verdict": verdict})
+    identity = replace_fields(first, identity=True)
+    claims = [replace_fields(first, outliers=[5, 11]), *others, identity]
+    verdict = replace_fields(report.verdict, claims=claims)
+    report = replace_fields(report, verdict=verdict)
     decision, left_out = first.decision, first.leave_one_out
     record = read_table(report, "decisions")[0]
     assert record["claim"] == "1. gqa vs mha, val/loss (nats): margin +0.03"
@@ -243,7 +245,7 @@ def test_decisions_and_outlier_seeds_are_shown(report):
 
 
 def test_interval_method_names_what_replaces_t(report):
-    effects = [report.effects[0].model_copy(update={"kind": kind}) for kind in ("share", "censored", "seeds")]
+    effects = [replace_fields(report.effects[0], kind=kind) for kind in ("share", "censored", "seeds")]
     replaced = "; for proportions e-values; for steps to a threshold ranks, of the median"
     assert format_interval_method([4, 8], effects) == f"critical value of the interim analyses{replaced}"
     assert format_interval_method(None, effects[2:]) == "paired t"
@@ -260,7 +262,7 @@ def test_inconclusive_claim_about_proportions_has_required_seeds():
     assert required_seeds.ends == "support"
     assert 4 < required_seeds.seeds < 100
     text = "seeds in total would support it with 80% power at the observed effect."
-    estimated = claim.model_copy(update={"required_seeds": required_seeds})
+    estimated = replace_fields(claim, required_seeds=required_seeds)
     assert format_required_seeds(estimated) == f"about {max(required_seeds.seeds, 7)} {text}"
     assert (
         claim_results._estimate_required_seeds(

@@ -16,7 +16,15 @@ from ledger import LedgerPage
 from ledger_rows import find_claim_axis, load_ledger
 from omegaconf import OmegaConf
 from rendering import make_report
-from synthetic import World, build_claim_result, build_context, build_provenance, build_timing, write_runs
+from synthetic import (
+    World,
+    build_claim_result,
+    build_context,
+    build_provenance,
+    build_timing,
+    replace_fields,
+    write_runs,
+)
 
 from attnlab.config import CONF
 from attnlab.report.pages.markdown import render_markdown
@@ -155,12 +163,7 @@ def one_seed_report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 def with_preregistration(report: Report, results: Sequence[ClaimResult] = (), **declared: object) -> Report:
     """Replace the claims and the preregistration of a report."""
-    return report.model_copy(
-        update={
-            "verdict": report.verdict.model_copy(update={"claims": [*results]}),
-            "reproduce": report.reproduce.model_copy(update={"preregistered": declared}),
-        }
-    )
+    return replace_fields(report, verdict__claims=[*results], reproduce__preregistered=declared)
 
 
 def test_claim_is_matched_by_comparison_then_by_wording():
@@ -283,10 +286,7 @@ def test_inconclusive_claim_shows_the_required_seeds(one_seed_report, changes, s
         "against": "b",
     } | changes
     durations = [("a", 8.0), ("b", 3.0), ("b", 5.0), ("c", 99.0)]
-    runs = [
-        one_seed_report.runs[0].model_copy(update={"arm": arm, "seconds": seconds})
-        for arm, seconds in durations
-    ]
+    runs = [replace_fields(one_seed_report.runs[0], arm=arm, seconds=seconds) for arm, seconds in durations]
     assert ledger_rows._format_required_seeds(build_claim_result(-0.1, 0.1, **fields), runs) == says
 
 
@@ -321,10 +321,10 @@ def test_goal_shows_its_own_metric_and_only_its_arms(tmp_path, monkeypatch):
         "unmeasured": {"goals": {"context": "length/excess/9"}},
     }.items():
         monkeypatch.setitem(ledger_goals.GOALS, name, settings)
-        fields = {"experiment": report.experiment.model_copy(update={"name": name})}
+        fields = {"experiment": replace_fields(report.experiment, name=name)}
         (tmp_path / name).mkdir()
         (tmp_path / name / "report.json").write_text(
-            json.dumps(report.model_copy(update=fields).to_dict()), "utf-8"
+            json.dumps(replace_fields(report, **fields).to_dict()), "utf-8"
         )
     context, loss = load_ledger(tmp_path).goals
     effects = {(effect.arm, effect.metric): effect for effect in report.effects}

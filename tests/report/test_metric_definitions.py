@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 from rendering import render_texts
-from synthetic import World, build_context, build_provenance, build_timing, replace_result, write_runs
+from synthetic import (
+    World,
+    declare_claim,
+    replace_result,
+    write_runs,
+)
 
 import attnlab.report
 from attnlab.measure import accuracy, resources
 from attnlab.measure.measurement import MeasurementResult
 from attnlab.measure.step_timing import TIME_METRICS
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import OLD_PROPORTIONS, Report
 from attnlab.report.tables.tradeoff import PANEL_COSTS
 from attnlab.report.tables.wording import describe_claim
@@ -22,7 +26,7 @@ from attnlab.store.run_schema import Budget, Metric, RunEstimate, index_by_name
 from attnlab.training.final_metrics import LOSS_METRICS
 
 METRIC = "ours/wingspan"
-CLAIM = {"says": "gqa has shorter wings", "arm": "gqa", "metric": METRIC, "is": "below", "threshold": -0.5}
+CLAIM = declare_claim("gqa has shorter wings", "gqa", "below", -0.5, metric=METRIC)
 
 
 class UserMeasurement:

@@ -9,7 +9,7 @@ from typing import Any
 import ledger_rows
 import numpy as np
 import pytest
-from synthetic import build_claim_result
+from synthetic import build_claim_result, replace_fields
 
 from attnlab.report.charts import chart_renderer
 from attnlab.report.charts.chart_renderer import RenderedCharts
@@ -109,13 +109,13 @@ def create_report(kind, name, effect, *, seeds, flops, together="heads@steps", v
 
 def with_runs(original: Report, change: Callable[[RunRow], dict[str, Any]]) -> Report:
     """The same report with changed runs."""
-    return original.model_copy(update={"runs": [run.model_copy(update=change(run)) for run in original.runs]})
+    return replace_fields(original, runs=[replace_fields(run, **change(run)) for run in original.runs])
 
 
 def with_verdict(original: Report, verdict: str) -> Report:
     """The same report with another verdict on its claims."""
-    claims = [claim.model_copy(update={"verdict": verdict}) for claim in original.verdict.claims]
-    return original.model_copy(update={"verdict": original.verdict.model_copy(update={"claims": claims})})
+    claims = [replace_fields(claim, verdict=verdict) for claim in original.verdict.claims]
+    return replace_fields(original, verdict__claims=claims)
 
 
 def with_status(original: Report, index: int, status: str) -> Report:
@@ -164,7 +164,7 @@ def test_tenfold_parameters_extrapolate_compute_growth():
 
     def grow_parameters(run):
         parameters = 1e-3 * run.budget.training_flops**0.5
-        return {"budget": run.budget.model_copy(update={"parameters": parameters})}
+        return {"budget": replace_fields(run.budget, parameters=parameters)}
 
     [row] = build_ladder_report(
         {title: with_runs(one, grow_parameters) for title, one in reports.items()}
@@ -197,9 +197,7 @@ def test_exploratory_ladder_is_marked_everywhere():
     reports = create_ladder(0.01, 0.01, 0.01, 0.01)
     preregistered = build_ladder_report(reports)
     departed = reports["heads@steps.S"]
-    departed = departed.model_copy(
-        update={"verdict": departed.verdict.model_copy(update={"exploratory": True})}
-    )
+    departed = replace_fields(departed, verdict__exploratory=True)
     exploratory = build_ladder_report({**reports, "heads@steps.S": departed})
     for ladder, is_exploratory in ((preregistered, False), (exploratory, True)):
         outputs = render_everywhere(ladder)
@@ -219,11 +217,9 @@ def test_exploratory_ladder_is_marked_everywhere():
 
 def name_corpus(original: Report, parameters: int) -> Report:
     """The same report with a corpus and a number of parameters."""
-    reproduce = original.reproduce.model_copy(update={"data": [{"name": "code"}, {"name": "code"}]})
-    sized = with_runs(
-        original, lambda run: {"budget": run.budget.model_copy(update={"parameters": parameters})}
-    )
-    return sized.model_copy(update={"reproduce": reproduce})
+    reproduce = replace_fields(original.reproduce, data=[{"name": "code"}, {"name": "code"}])
+    sized = with_runs(original, lambda run: {"budget": replace_fields(run.budget, parameters=parameters)})
+    return replace_fields(sized, reproduce=reproduce)
 
 
 @pytest.mark.usefixtures("blank_charts")
@@ -250,8 +246,8 @@ def test_title_of_a_ladder_is_its_claim_with_sizes_and_corpus():
     assert "# heads@steps\n\nDo four help? Does the answer hold across sizes, on code?\n" in markdown
     assert f"\n## Across sizes\n\n{answer}.\n" in markdown
     assert terminal.splitlines()[0] == f"heads@steps: {claim}"
-    unsure = ladder.comparisons[0].model_copy(update={"verdict": "INCONCLUSIVE"})
-    assert ladder.model_copy(update={"comparisons": [unsure]}).headline.endswith(
+    unsure = replace_fields(ladder.comparisons[0], verdict="INCONCLUSIVE")
+    assert replace_fields(ladder, comparisons=[unsure]).headline.endswith(
         "; whether the effect changes with size: not shown"
     )
 
@@ -433,13 +429,13 @@ def test_transferred_rates_that_differ_get_a_caveat(rate, has_caveat):
 
     def set_rate(run):
         lr = rate if run.arm == "four" else 0.003
-        return {"budget": run.budget.model_copy(update={"lr": lr})}
+        return {"budget": replace_fields(run.budget, lr=lr)}
 
     reports = create_ladder(-0.02, -0.04, -0.06, -0.08)
     ladder = build_ladder_report({title: with_runs(one, set_rate) for title, one in reports.items()})
     caveat = "At S, the tuned learning rates are 0.006 for four and 0.003 for two; they are not tuned at the"
     assert [caveat in output for output in render_everywhere(ladder)] == [has_caveat] * 3
-    alone = ladder.model_copy(update={"ladder": ladder.ladder.model_copy(update={"rates": None})})
+    alone = replace_fields(ladder, ladder__rates=None)
     assert caveat not in "".join(ladder_page.format_ladder_lines(alone))
     [sizes] = ledger_rows.summarize_scaling_verdicts([ladder]).values()
     assert sizes.endswith(" (learning rates differ)") == has_caveat

@@ -15,6 +15,7 @@ from synthetic import (
     World,
     build_context,
     build_provenance,
+    declare_claim,
     draw_noise,
     replace_result,
     write_runs,
@@ -73,7 +74,7 @@ def test_arms_that_are_equal_in_every_pair_are_equal_without_noise(tmp_path: Pat
     world = World(effects={"mha": 0.0, "gqa": 0.0, "mqa": 0.25}, sd=0.0, seeds=seeds)
     sides = [("below", 0.03, "SUPPORTED"), ("below", 0.0, "REFUTED"), ("within", 0.03, "SUPPORTED")]
     claims = [
-        {"says": f"gqa {number}", "arm": "gqa", "is": side, "threshold": threshold}
+        declare_claim(f"gqa {number}", "gqa", side, threshold)
         for number, (side, threshold, _) in enumerate(sides)
     ]
     report = make_report(tmp_path / "a", world, claims=[*claims, {**claims[0], "says": "m", "arm": "mqa"}])
@@ -103,7 +104,7 @@ def test_effect_on_a_proportion_has_the_evidence_of_a_claim(tmp_path: Path, is_p
         metrics = {**run.result.metrics, ACCURACY.name: accuracy}
         definitions = {**run.result.metric_definitions, ACCURACY.name: ACCURACY}
         runs.append(replace_result(run, metrics=metrics, metric_definitions=definitions))
-    claim = {"says": "s", "arm": "gqa", "metric": "val/accuracy", "is": "above", "threshold": -0.05}
+    claim = declare_claim("s", "gqa", "above", -0.05, metric="val/accuracy")
     changes = {"metric": "val/accuracy", "direction": "higher", "margin": 0.05} if is_primary else {}
     report = make_report(runs, world, claims=[claim], **changes)
     [claim_result] = report.verdict.claims
@@ -143,8 +144,8 @@ def test_mean_sd_and_pairs_equal_the_known_ones(tmp_path: Path) -> None:
 
 def test_effect_verdict_uses_the_alpha_of_its_claim(tmp_path: Path) -> None:
     world = World(effects={"mha": 0.0, "gqa": 0.016, "mqa": 0.03}, sd=0.019, seeds=list(range(8)))
-    alone = [{"says": "s", "arm": "gqa", "is": "within", "threshold": 0.03}]
-    others = [{"says": str(i), "arm": "mqa", "is": "above", "threshold": i / 100} for i in (1, 2, 3)]
+    alone = [declare_claim("s", "gqa", "within", 0.03)]
+    others = [declare_claim(str(i), "mqa", "above", i / 100) for i in (1, 2, 3)]
     row = make_report(tmp_path / "alone", world, claims=alone).effects[0]
     assert (row.verdict, row.alpha) == ("EQUIVALENT", 0.05)
     report = make_report(tmp_path / "many", world, claims=alone + others)
@@ -213,7 +214,7 @@ def test_rationale_of_the_margin_names_the_size_it_was_written_for(tmp_path: Pat
 )  # fmt: skip
 def test_arm_that_always_diverges_is_worse(tmp_path: Path, arm: str, relation: str, verdict: str) -> None:
     world = World(seeds=list(range(8)), status={(arm, seed): "diverged" for seed in range(8)})
-    claim = {"says": "gqa is worse, or is not", "arm": "gqa", "is": relation, "threshold": 0.03}
+    claim = declare_claim("gqa is worse, or is not", "gqa", relation, 0.03)
     [result] = make_report(tmp_path, world, claims=[claim]).verdict.claims
     assert (result.verdict, result.basis) == (verdict, "ranks")
     assert (result.decision.p <= 0.05) is (verdict == "SUPPORTED")
@@ -267,7 +268,7 @@ def test_pair_with_one_diverged_arm_breaks_an_identity(
     tmp_path: Path, failed: tuple[str, ...], verdict: str
 ) -> None:
     world = World(status={(arm, 2): "diverged" for arm in failed})
-    claim = {"says": "gqa is mha", "arm": "gqa", "is": "within", "threshold": 1.0, "identity": True}
+    claim = declare_claim("gqa is mha", "gqa", "within", 1.0, identity=True)
     report = make_report(tmp_path, world, claims=[claim])
     [result] = report.verdict.claims
     assert (result.verdict, result.basis) == (verdict, "identity")
@@ -276,7 +277,7 @@ def test_pair_with_one_diverged_arm_breaks_an_identity(
 
 
 def test_timed_claim_is_decided_by_a_bootstrap_and_a_counted_one_uses_no_alpha(tmp_path: Path) -> None:
-    claim = {"says": "gqa decodes faster", "arm": "gqa", "compare": "ratio", "is": "below", "threshold": 1.0}
+    claim = declare_claim("gqa decodes faster", "gqa", "below", 1.0, compare="ratio")
     metrics = ("decode_ms_per_token", "kv_bytes_per_token")
     claims = [{**claim, "says": metric, "metric": metric} for metric in metrics]
     timed, counted = make_report(tmp_path, is_timed=True, claims=claims).verdict.claims

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 from rendering import make_report
-from synthetic import World, build_context, build_provenance, write_runs
+from synthetic import World, replace_fields, write_runs
 from worlds import EVIL, SyntheticReports
 
 from attnlab.cli.main import main
 from attnlab.cli.verbs.schema import build_schema
 from attnlab.report.ladder_schema import load_ladder as load_ladder
 from attnlab.report.pages.report_files import format_json, write_index, write_report
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import REPORT_VERSION, Report, load_report
 from attnlab.report.tables import map_archive
 from attnlab.report.verdicts.results import read_run
@@ -87,9 +86,7 @@ def test_maps_of_an_earlier_report_are_removed(tmp_path: Path) -> None:
     assert set(map_archive.read_archive(page.with_name(map_archive.ARCHIVE_NAME))) == {("mha", 0), ("gqa", 0)}
     assert 'id="head-view"' in page.read_text("utf-8")
     bare = [replace(run, maps=None) for run in runs]
-    write_report(
-        tmp_path / "report", make_report(bare, world), bare
-    )
+    write_report(tmp_path / "report", make_report(bare, world), bare)
     assert not page.with_name(map_archive.ARCHIVE_NAME).exists()
     assert 'id="head-view"' not in page.read_text("utf-8")
 
@@ -255,18 +252,14 @@ def test_broken_run_file_costs_only_its_content(
         (folder / file_name).write_bytes(bytes(99))
     record = run_directories.load_run_result(folder)
     assert record is not None
-    run_directories.write_run_result(
-        folder, record.model_copy(update={"files": digests.hash_run_files(folder)})
-    )
+    run_directories.write_run_result(folder, replace_fields(record, files=digests.hash_run_files(folder)))
     assert not read_run(folder, intact_runs[4].arm, intact_runs[4].seed).broken_files
     spoil_file(folder / name)
     runs = [read_run(tmp_path / run.id, run.arm, run.seed) for run in intact_runs]
     assert [run.arm for run in runs if run.broken_files] == [intact_runs[4].arm]
     assert (runs[4].curves is None) == (name == file_names.CURVES_FILE)
     assert (runs[4].maps is None) == (name == file_names.MAPS_FILE)
-    before, report = (
-        make_report(some, world) for some in (intact_runs, runs)
-    )
+    before, report = (make_report(some, world) for some in (intact_runs, runs))
     [warning] = report.verdict.run_warnings
     assert warning.startswith(f"{runs[4].arm}, seed {runs[4].seed}: {name} is ")
     assert "again" in warning

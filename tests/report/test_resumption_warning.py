@@ -2,9 +2,7 @@
 
 import pytest
 from rendering import make_report
-from synthetic import World, build_context, build_provenance, replace_result, write_runs
-
-from attnlab.report.report_builder import build_report
+from synthetic import World, replace_result, write_runs
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, build_context, build_provenance, collect_maps, write_runs
+from synthetic import World, collect_maps, replace_fields, write_runs
 from worlds import EVIL
 
 from attnlab.data.token_labels import CONTINUATION
 from attnlab.report.charts.chart_renderer import RenderedCharts
 from attnlab.report.pages.html import HtmlWriter
 from attnlab.report.pages.markdown import format_sections
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import LayerKinds, Report
 from attnlab.report.section import Block, Interactive, Page, Section, Text, iterate_blocks, list_tables
 from attnlab.report.sections import (
@@ -66,9 +65,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 def test_budget_marks_each_cell_by_its_state(report: Report) -> None:
     layers = LayerKinds(arm="mqa", layers=[0, 1, 0], kinds=["Attention", "Recurrent"])
-    report = report.model_copy(
-        update={"config": report.config.model_copy(update={"layers": [layers]})}, deep=True
-    )
+    report = report.model_copy(update={"config": replace_fields(report.config, layers=[layers])}, deep=True)
     section = budget.build(report, PageContext())
     table = list_tables([section])["budget"]
     signs = {
@@ -93,9 +90,7 @@ def test_budget_marks_each_cell_by_its_state(report: Report) -> None:
     kernel = re.findall(r"<tr><th[^>]*>attention kernel.*?</tr>", write_html(section))[0]
     assert kernel.count('<td class="num"') == 4, "texts are below the numbers of their column"
     plain = budget.build(
-        report.model_copy(
-            update={"budget": report.budget.model_copy(update={"unmatched": [], "controlled": []})}
-        ),
+        replace_fields(report, budget__unmatched=[], budget__controlled=[]),
         PageContext(),
     )
     assert "unmatched by design" not in read_markdown(plain)
@@ -118,9 +113,7 @@ def test_failures_are_counted_and_listed_with_their_last_lines(report: Report, t
     assert "Last lines of" not in markdown
     lost = make_report(tmp_path, World(seeds=[0], status={("gqa", 0): "killed"}))
     assert "run the same command again to train it." in read_markdown(failures.build(lost, PageContext()))
-    whole = report.model_copy(
-        update={"failures": report.failures.model_copy(update={"runs": [], "caveats": []}), "warnings": []}
-    )
+    whole = replace_fields(report, failures__runs=[], failures__caveats=[], warnings=[])
     assert "Every required run finished." in read_markdown(failures.build(whole, PageContext()))
 
 
@@ -136,8 +129,8 @@ def test_config_distinguishes_absent_keys_from_null(tmp_path: Path) -> None:
     assert records["extra.key"] == {"mha": "null", "gqa": "absent", "mqa": '"absent"'}
     assert "<code>[1, 3]</code>" in write_html(section), "verbatim, to be copied"
     assert "Complete config of mha" in write_html(section)
-    empty = report.config.model_copy(update={"rows": [], "baseline_config": {}})
-    plain = config.build(report.model_copy(update={"config": empty}), PageContext())
+    empty = replace_fields(report.config, rows=[], baseline_config={})
+    plain = config.build(replace_fields(report, config=empty), PageContext())
     assert read_markdown(plain).splitlines()[2:] == ["The arms do not differ in any key."]
 
 
@@ -163,7 +156,7 @@ def test_provenance_has_command_code_packages_data_and_runs(report: Report) -> N
         "dirty": True,
         "dirty_diff": "+a",
     }
-    old = report.model_copy(update={"reproduce": report.reproduce.model_copy(update=changes)})
+    old = replace_fields(report, reproduce=replace_fields(report.reproduce, **changes))
     section = reproduce.build(old, PageContext())
     assert {"package": "numpy", "version": "2.4.6", "runs": None} in read_table(section, "package_versions")
     page = write_html(section)
@@ -199,7 +192,7 @@ def test_head_tables_compare_runs_only_if_there_are_several(report: Report, tmp_
     assert "[" not in markdown.partition("| score |")[2].partition("- previous token")[0], (
         "no range of one run"
     )
-    none = heads.build(report.model_copy(update={"heads": None}), PageContext())
+    none = heads.build(replace_fields(report, heads=None), PageContext())
     assert "No finished run has head scores" in read_markdown(none)
 
 
@@ -237,7 +230,7 @@ def test_maps_have_a_thumbnail_per_head_and_random_ones_beside_a_selection(
     assert without is not None
     after = read_markdown(without).partition("(attention.npz) are not in the folder of this page")[2]
     assert report.reproduce.command in after
-    nothing = report.model_copy(update={"heads": None})
+    nothing = replace_fields(report, heads=None)
     assert maps.build(nothing, PageContext()) is None
 
 
@@ -250,12 +243,12 @@ def test_running_text_has_a_sample_or_the_reason_for_none(report: Report) -> Non
         "sample": "on a <mat>\n", "rest": "sat", "reason": None,
     }  # fmt: skip
     assert "<code>on a &lt;mat&gt;\n</code>" in write_html(section), "with its line ends"
-    missing = report.text.samples[0].model_copy(update={"sample": None, "reason": "it has no text"})
-    text = report.text.model_copy(update={"samples": [missing], "token_categories": []})
-    without = running_text.build(report.model_copy(update={"text": text}), PageContext())
+    missing = replace_fields(report.text.samples[0], sample=None, reason="it has no text")
+    text = replace_fields(report.text, samples=[missing], token_categories=[])
+    without = running_text.build(replace_fields(report, text=text), PageContext())
     assert without is not None
     assert read_table(without, "samples")[0]["sample"] is None
     assert "reason for no sample" in write_html(without)
     assert "reason for no sample" not in write_html(section)
-    for empty in (None, text.model_copy(update={"samples": []})):
-        assert running_text.build(report.model_copy(update={"text": empty}), PageContext()) is None
+    for empty in (None, replace_fields(text, samples=[])):
+        assert running_text.build(replace_fields(report, text=empty), PageContext()) is None

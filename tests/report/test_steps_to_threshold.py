@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, build_context, build_provenance, replace_result, write_runs
+from synthetic import World, build_context, declare_claim, replace_result, write_runs
 
-from attnlab.report.report_builder import build_report, compute_claim_statuses
+from attnlab.report.report_builder import compute_claim_statuses
 from attnlab.report.schema import Report
 from attnlab.report.section import Heading, list_tables
 from attnlab.report.sections import PageContext, length
@@ -92,7 +92,7 @@ def test_claim_on_steps_uses_only_that_a_run_exceeded_the_budget(
     low: float | None,
     high: float | None,
 ) -> None:
-    claim = {"says": "slower", "arm": "gqa", "metric": METRIC, "is": relation, "threshold": threshold}
+    claim = declare_claim("slower", "gqa", relation, threshold, metric=METRIC)
     (result,) = make_report(tmp_path, steps={"mha": mha, "gqa": gqa}, claims=[claim]).verdict.claims
     assert result.verdict == verdict
     assert (result.basis, result.interval.low, result.interval.high) == ("ranks", low, high)
@@ -127,7 +127,7 @@ def test_steps_can_be_the_primary_metric(tmp_path: Path) -> None:
 
 
 def test_direction_of_a_claim_changes_its_conclusion(tmp_path: Path) -> None:
-    claim = {"says": "more", "arm": "gqa", "metric": "train/loss", "is": "above", "threshold": -1.0}
+    claim = declare_claim("more", "gqa", "above", -1.0, metric="train/loss")
     lines = {
         direction: describe_claim(
             make_report(tmp_path / direction, claims=[{**claim, "direction": direction}]).verdict.claims[0]
@@ -158,14 +158,7 @@ def test_an_unbounded_interval_of_an_interim_analysis_is_stored(tmp_path: Path) 
         replace_result(run, censored={METRIC: CensoredSteps(value=STEPS[run.arm][run.seed], budget=BUDGET)})
         for run in write_runs(tmp_path, world)
     ]
-    claim = {
-        "says": "fewer",
-        "arm": "gqa",
-        "metric": METRIC,
-        "compare": "ratio",
-        "is": "below",
-        "threshold": 1.0,
-    }
+    claim = declare_claim("fewer", "gqa", "below", 1.0, metric=METRIC, compare="ratio")
     (status,) = compute_claim_statuses(build_context(world, claims=[claim], looks=[3, 6]), runs)
     assert status.interim_analyses is not None
     (first, *_) = status.interim_analyses.completed

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rates import build_tuning_result
 from rendering import make_report
-from synthetic import World, build_context, build_provenance, write_runs
+from synthetic import World, build_context, build_provenance, replace_fields, write_runs
 
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report, TuningResult
@@ -104,11 +104,11 @@ def test_rates_are_shown_with_the_statistic_that_picked_them(tmp_path: Path) -> 
         "seeds."
     )
     assert describe_rates(report) == sentence
-    section = report.budget.tuning.model_copy(update={"statistic": None})
-    old = report.model_copy(update={"budget": report.budget.model_copy(update={"tuning": section})})
+    section = replace_fields(report.budget.tuning, statistic=None)
+    old = replace_fields(report, budget__tuning=section)
     assert "by the median val/loss" in describe_rates(old)
-    preregistered = old.reproduce.model_copy(update={"preregistered": {"tune": {"robust": 0.01}}})
-    old = old.model_copy(update={"reproduce": preregistered})
+    preregistered = replace_fields(old.reproduce, preregistered={"tune": {"robust": 0.01}})
+    old = replace_fields(old, reproduce=preregistered)
     assert describe_rates(old) == sentence
 
 

@@ -6,25 +6,22 @@ from pathlib import Path
 import ledger
 import pytest
 from rendering import extract_text, make_report, read_table
-from synthetic import World, build_context, build_provenance, build_timing, write_runs
+from synthetic import World, declare_claim, write_runs
 
 from attnlab.report.number_format import format_bounds, format_number
 from attnlab.report.pages import terminal
 from attnlab.report.pages.report_files import write_report
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.tables.wording import format_effect
 from attnlab.sweep import wandb_report
 
 EFFECT = re.compile(r"[−+]\d[\d,.]* nats, \d[\d.]*% CI \[[^\]]+\]")
 CLAIMS = [
-    {"says": "gqa is non-inferior", "arm": "gqa", "is": "below", "threshold": 0.03},
-    {"says": "mqa is worse", "arm": "mqa", "is": "above", "threshold": 0.0},
-    {"says": "mqa is equivalent", "arm": "mqa", "is": "within", "threshold": 0.03},
-    {"says": "gqa is faster", "arm": "gqa", "metric": "decode_ms_per_token", "compare": "ratio",
-     "is": "below", "threshold": 1.0},
-    {"says": "gqa halves the cache", "arm": "gqa", "metric": "kv_bytes_per_token", "compare": "ratio",
-     "is": "within", "threshold": 0.5},
+    declare_claim("gqa is non-inferior", "gqa", "below", 0.03),
+    declare_claim("mqa is worse", "mqa", "above", 0.0),
+    declare_claim("mqa is equivalent", "mqa", "within", 0.03),
+    declare_claim("gqa is faster", "gqa", "below", 1.0, metric="decode_ms_per_token", compare="ratio"),
+    declare_claim("gqa halves the cache", "gqa", "within", 0.5, metric="kv_bytes_per_token", compare="ratio"),
 ]  # fmt: skip
 
 
@@ -70,7 +67,7 @@ def test_every_place_prints_the_effect_of_every_claim_in_one_format(
 def test_effect_is_the_arm_minus_the_baseline_for_every_direction(tmp_path: Path) -> None:
     world = World(effects={"mha": 0.0, "gqa": 0.06})
     runs = write_runs(tmp_path, world)
-    claims = [{"says": "gqa is worse", "arm": "gqa", "is": "above", "threshold": 0.0}]
+    claims = [declare_claim("gqa is worse", "gqa", "above", 0.0)]
     for direction in ("lower", "higher"):
         report = make_report(runs, world, claims=claims, direction=direction)
         [claim], [effect] = report.verdict.claims, [row for row in report.effects if row.primary]
