@@ -27,7 +27,7 @@ def make_report(
     provenance: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Report:
-    """The report of these runs, or of those of a world written to a folder; `changes` as in `build_context`."""
+    """The report of runs, or of a world written to a folder; `changes` as in `build_context`."""
     world = world or World()
     runs = write_runs(source, world) if isinstance(source, Path) else source
     timing = build_timing(world) if is_timed else None

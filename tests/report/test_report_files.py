@@ -4,6 +4,8 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +30,21 @@ from attnlab.store.guards import digests
 REFERENCE = Path(__file__).parents[2] / "reports" / "reference"
 
 
-def test_index_lists_every_report_with_its_verdicts(synthetic_reports: SyntheticReports) -> None:
-    every = dict(synthetic_reports)  # builds each report and the index
-    page = (synthetic_reports["good"][1].parent / "index.html").read_text("utf-8")
-    for name, (report, folder) in every.items():
-        assert f'href="{folder.name}/report.html"' in page, name
-        verdicts = [claim.verdict for claim in report.verdict.claims]
-        assert all(verdict in page for verdict in verdicts)
+def test_index_lists_every_report_with_its_verdicts(
+    synthetic_reports: SyntheticReports, tmp_path: Path
+) -> None:
+    for name, (_, source) in dict(synthetic_reports).items():
+        shutil.copytree(source, tmp_path / name)
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "report.json").write_text('{"schema": 2')
+    write_index(tmp_path)
+    page = (tmp_path / "index.html").read_text("utf-8")
+    for name, (report, _) in synthetic_reports.items():
+        assert f'href="{name}/report.html"' in page
+        assert all(claim.verdict in page for claim in report.verdict.claims)
     assert page.count("NO RESULT") >= 3
     assert EVIL not in page
+    assert "cut cannot be read as a report" in page
 
 
 @pytest.mark.usefixtures("blank_charts")
@@ -47,19 +55,6 @@ def test_foreign_index_is_not_replaced(synthetic_reports: SyntheticReports, tmp_
     (tmp_path / "mine" / "index.html").write_text("<p>my own page")
     assert main(["report", str(folder)]) == 0
     assert (tmp_path / "mine" / "index.html").read_text() == "<p>my own page"
-
-
-def test_index_names_unreadable_reports(synthetic_reports: SyntheticReports, tmp_path: Path) -> None:
-    for name, text in (
-        ("good", (synthetic_reports["single"][1] / "report.json").read_text()),
-        ("cut", '{"schema": 2'),
-    ):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "report.json").write_text(text)
-    write_index(tmp_path)
-    page = (tmp_path / "index.html").read_text("utf-8")
-    assert "cut cannot be read as a report" in page
-    assert 'href="good/report.html"' in page
 
 
 def test_index_lists_ladders_and_the_claims_of_sizes(tmp_path: Path) -> None:
@@ -120,45 +115,33 @@ def test_broken_map_archive_exits_with_2(
     assert not (tmp_path / "report.html").exists()
 
 
-def set_old_version(report: dict[str, Any]) -> None:
-    report["schema"] = 1
-
-
-def remove_ratio(report: dict[str, Any]) -> None:
-    del report["budget"]["rows"][0]["cells"][1]["ratio"]
-
-
-def break_type(report: dict[str, Any]) -> None:
-    report["effects"][0]["n"] = "five"
-
-
-def request_decimals(report: dict[str, Any]) -> None:
-    report["effects"][0]["digits"] = 10**8
-
-
-def enlarge_value(report: dict[str, Any]) -> None:
-    report["effects"][0]["n"] = "five" * 10**6
-
-
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("place", "value", "message"),
     [
-        (set_old_version, f"has schema 1, this version reads {REPORT_VERSION}; run its command again"),
-        (remove_ratio, "is an incomplete report: budget.rows.0.cells.1.ratio: Field required; run its"),
-        (break_type, "is an incomplete report: effects.0.n: Input should be a valid integer"),
-        (enlarge_value, "fivefive'; run its command again"),
-        (request_decimals, "effects.0.digits: Input should be less than or equal to 20, got 100000000; run"),
+        ("schema", 1, f"has schema 1, this version reads {REPORT_VERSION}; run its command again"),
+        ("budget.rows.0.cells.1", {}, "is an incomplete report: budget.rows.0.cells.1.arm: Field required"),
+        ("effects.0.n", "five", "is an incomplete report: effects.0.n: Input should be a valid integer"),
+        ("effects.0.n", "five" * 10**6, "fivefive'; run its command again"),
+        ("effects.0.digits", 10**8, "effects.0.digits: Input should be less than or equal to 20, got 1000"),
+        ("verdict.surplus", 1, "verdict.surplus"),
+        ("verdict.claims.0.is", "beyond", "verdict.claims.0.is"),
     ],
 )
-def test_invalid_report_exits_with_2(
+def test_invalid_report_is_rejected_by_types_and_schema_and_exits_with_2(
     synthetic_reports: SyntheticReports,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    spoil: Callable[..., None],
+    place: str,
+    value: Any,
     message: str,
 ) -> None:
     report = json.loads((synthetic_reports["good"][1] / "report.json").read_text())
-    spoil(report)
+    *parts, last = (int(part) if part.isdigit() else part for part in place.split("."))
+    reduce(getitem, parts, report)[last] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(report, build_schema("report"))
+    with pytest.raises(ValidationError):
+        Report.model_validate(report)
     (tmp_path / "report.json").write_text(json.dumps(report))
     assert main(["report", str(tmp_path)]) == 2
     stderr = capsys.readouterr().err
@@ -205,7 +188,7 @@ def test_missing_or_foreign_report_exits_with_2(
 
 
 @pytest.mark.usefixtures("blank_charts")
-@pytest.mark.parametrize("name", ["report.md", "report.html", "summary.png"])
+@pytest.mark.parametrize("name", ["report.md", "report.html"])
 def test_folder_in_place_of_a_rendered_file_exits_with_2(
     synthetic_reports: SyntheticReports, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -300,32 +283,10 @@ def test_report_verb_compares_two_reports(
     assert "budget  parameters of mqa: 120,000 -> 130,000" in capsys.readouterr().out
 
 
-def add_unknown_key(report: dict[str, Any]) -> None:
-    report["verdict"]["surplus"] = 1
-
-
-def set_unknown_relation(report: dict[str, Any]) -> None:
-    report["verdict"]["claims"][0]["is"] = "beyond"
-
-
 def test_types_and_json_schema_accept_every_report(synthetic_reports: SyntheticReports) -> None:
     for report, _ in dict(synthetic_reports).values():
         jsonschema.validate(report.to_dict(), build_schema("report"))
         assert Report.model_validate(report.to_dict()) == report
-
-
-@pytest.mark.parametrize(
-    "spoil", [set_old_version, remove_ratio, break_type, add_unknown_key, set_unknown_relation]
-)
-def test_types_and_json_schema_reject_the_same(
-    synthetic_reports: SyntheticReports, spoil: Callable[..., None]
-) -> None:
-    report = synthetic_reports["good"][0].to_dict()
-    spoil(report)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(report, build_schema("report"))
-    with pytest.raises(ValidationError):
-        Report.model_validate(report)
 
 
 def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
