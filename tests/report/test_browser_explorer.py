@@ -145,8 +145,6 @@ def test_difference_across_runs_starts_with_means(browser: Any, synthetic_report
         playwright.expect(page.locator("#head-view .caution")).to_contain_text("You paired these two heads")
 
 
-
-
 def test_text_and_slider_are_controlled_by_keys(browser: Any, synthetic_reports: Mapping) -> None:
     with Visit(browser, find_page(synthetic_reports, "good")) as visit:
         page = visit.page
@@ -160,10 +158,6 @@ def test_text_and_slider_are_controlled_by_keys(browser: Any, synthetic_reports:
         page.keyboard.press("Home")
         playwright.expect(page).to_have_url(re.compile("&step=133&q=1$"))
         assert page.locator("#head-view .steps").inner_text().endswith("133 of 400 steps")
-
-
-
-
 
 
 def test_hostile_address_opens_nothing(browser: Any, synthetic_reports: Mapping) -> None:
@@ -210,8 +204,6 @@ def test_notebook_page_is_apart_from_its_surroundings(
         assert visit.trouble == []
 
 
-
-
 def test_runs_are_grouped_by_arm_with_their_seeds_inside(browser: Any, synthetic_reports: Mapping) -> None:
     with Visit(browser, find_page(synthetic_reports, "good")) as visit:
         groups = visit.page.locator("select[name=run] optgroup")
@@ -225,8 +217,6 @@ def test_runs_are_grouped_by_arm_with_their_seeds_inside(browser: Any, synthetic
             assert options[0] == f"{arm}, seed 0"
             assert f"{arm}, seed 1, layer means" in options
             assert len(options) == len(set(options))
-
-
 
 
 @pytest.mark.parametrize("width", [390, 1280])

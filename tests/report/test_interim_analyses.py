@@ -5,15 +5,14 @@ W&B.
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from rendering import make_report as make_world_report
 from rendering import read_table, render_texts
 from synthetic import (
     World,
     build_claim_result,
     build_context,
-    build_provenance,
     declare_claim,
     replace_fields,
     write_runs,
@@ -22,8 +21,7 @@ from synthetic import (
 from attnlab import stats
 from attnlab.report.charts.interim_figures import build_interim_chart
 from attnlab.report.number_format import format_bounds, format_number, format_pvalue
-from attnlab.report.report_builder import build_report, compute_claim_statuses
-from attnlab.report.schema import Report
+from attnlab.report.report_builder import compute_claim_statuses
 from attnlab.report.tables import interim_analyses
 from attnlab.report.tables.wording import (
     describe_claim,
@@ -49,7 +47,7 @@ def make_report(tmp_path_factory):
     """Return a function that reports one sweep under a plan of interim analyses."""
     world = World({"mha": 0.0, "gqa": 0.004, "mqa": 0.06}, sd=0.018, seeds=list(range(16)))
     runs = write_runs(tmp_path_factory.mktemp("runs"), world)
-    return lambda looks: make_report(runs, world, looks=looks, claims=CLAIMS)
+    return lambda looks: make_world_report(runs, world, looks=looks, claims=CLAIMS)
 
 
 @pytest.fixture(scope="module")
@@ -96,15 +94,20 @@ def test_figure_shows_every_analysis_and_fills_the_deciding_one(report):
         assert [(mark["seeds"], mark["estimate"]) for mark in marks] == [
             (analysis.seeds, analysis.estimate) for analysis in completed
         ]
-        filled = [mark["seeds"] for mark in marks if mark["decided"]]
-        decided = claim.interim_analyses.decided_at
-        assert filled == ([LOOKS[decided - 1]] if decided else [])
         assert (marks[-1]["low"], marks[-1]["high"]) == (completed[-1].low, completed[-1].high)
+        decided = claim.interim_analyses.decided_at
+        assert [mark["seeds"] for mark in marks if mark["decided"]] == [LOOKS[i - 1] for i in [decided] if i]
         assert describe_claim(claim) in chart.label
         last = interim_analyses.build_analysis_rows(claim)[-1]
         labels = [] if len(completed) == 4 else [{"seeds": last.seeds, "state": last.state}]
         assert spec["layer"][-1]["data"]["values"] == labels
         assert ("not needed" in chart.label) == bool(decided and decided < 4)
+        unbounded = replace_fields(completed[-1], high=None)
+        claim = replace_fields(claim, interim_analyses__completed=[*completed[:-1], unbounded])
+        drawn = build_interim_chart(claim, number).draw(width=560)["data"]["values"][-1]
+        assert math.isfinite(drawn["high"]), "an unbounded interval ends at the edge"
+        row = interim_analyses.build_analysis_rows(claim)[len(completed) - 1]
+        assert interim_analyses.format_analysis_interval(claim, row).startswith("at least ")
 
 
 def test_tables_hold_every_interim_analysis(report):
@@ -157,19 +160,6 @@ def test_design_is_told_beside_its_intervals(make_report, looks, reason, method)
     assert all(charts) if looks else not any(charts)
 
 
-def test_unbounded_interval_is_drawn_to_the_edge(report):
-    claim = report.verdict.claims[2]
-    last = replace_fields(claim.interim_analyses.completed[-1], high=None)
-    analyses = replace_fields(
-        claim.interim_analyses, completed=[*claim.interim_analyses.completed[:-1], last]
-    )
-    claim = replace_fields(claim, interim_analyses=analyses)
-    assert math.isfinite(build_interim_chart(claim, 1).draw(width=560)["data"]["values"][-1]["high"])
-    assert interim_analyses.format_analysis_interval(
-        claim, interim_analyses.build_analysis_rows(claim)[len(claim.interim_analyses.completed) - 1]
-    ).startswith("at least +")
-
-
 def test_counted_or_decided_claims_need_no_more_seeds(tmp_path):
     world = World({"mha": 0.0, "gqa": 0.004, "mqa": 0.06}, sd=0.002, seeds=[0, 1, 2, 3])
     runs = [run if run.seed < 3 else replace(run, result=None) for run in write_runs(tmp_path, world)]
@@ -192,30 +182,19 @@ def test_counted_or_decided_claims_need_no_more_seeds(tmp_path):
     )
 
 
-def make_effects_report(folder: Path, world: World, **changes: Any) -> Report:
-    context = build_context(world, looks=[4, 8], claims=[], **changes)
-    return build_report(context, write_runs(folder, world), None, build_provenance())
-
-
-@pytest.mark.parametrize(("finished", "counted"), [(3, 3), (4, 4), (6, 4), (8, 8)])
+@pytest.mark.parametrize(("finished", "required", "counted"), [(3, 8, 3), (6, 8, 4), (8, 8, 8), (8, 4, 4)])
 def test_effect_uses_the_seeds_of_the_last_complete_analysis(
-    tmp_path: Path, finished: int, counted: int
+    tmp_path: Path, finished: int, required: int, counted: int
 ) -> None:
-    seeds = list(range(8))
-    status = {("gqa", seed): "missing" for seed in seeds[finished:]}
-    [row] = make_effects_report(
-        tmp_path, World({"mha": 0.0, "gqa": 0.004}, seeds=seeds, status=status)
-    ).effects
+    """Runs beyond it may exist for another experiment, or as parents of others."""
+    status = {("gqa", seed): "missing" for seed in range(finished, 8)}
+    world = World({"mha": 0.0, "gqa": 0.004}, seeds=list(range(8)), status=status)
+    needed = {"required_seeds": {"mha": 8, "gqa": required}}
+    report = make_world_report(tmp_path, world, looks=[4, 8], claims=[], **needed)
+    [row] = report.effects
     assert row.n == counted
     assert (row.low is None) == (finished < 4), "no interval is read before its look"
-
-
-def test_runs_beyond_the_reached_analyses_are_excluded(tmp_path: Path) -> None:
-    """Such runs exist for another experiment, or as parents of others."""
-    world = World({"mha": 0.0, "gqa": 0.004}, seeds=list(range(8)))
-    report = make_effects_report(tmp_path, world, required_seeds={"mha": 8, "gqa": 4})
-    assert report.effects[0].n == 4
-    assert len([run for run in report.runs if run.arm == "gqa"]) == 4
+    assert len([run for run in report.runs if run.arm == "gqa"]) == required
 
 
 def test_decisions_and_outlier_seeds_are_shown(report):
@@ -242,9 +221,6 @@ def test_decisions_and_outlier_seeds_are_shown(report):
         assert "p of Δ = 0 (Holm over arms)" in text
         assert "p (Holm over claims)" in text
         assert "p (Holm)" not in text
-
-
-def test_interval_method_names_what_replaces_t(report):
     effects = [replace_fields(report.effects[0], kind=kind) for kind in ("share", "censored", "seeds")]
     replaced = "; for proportions e-values; for steps to a threshold ranks, of the median"
     assert format_interval_method([4, 8], effects) == f"critical value of the interim analyses{replaced}"
