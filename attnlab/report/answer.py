@@ -51,7 +51,7 @@ def answer_question(report: Report) -> str:
 
 
 def _describe_outcome(report: Report, claim: ClaimResult) -> str:
-    """Format conclusion and effect: `a vs b: not worse, Δ val/loss −0.001 nats [−0.018, +0.016]`."""
+    """Format conclusion and effect: `a vs b: non-inferior, Δ val/loss −0.001 nats [−0.018, +0.016]`."""
     effect = find_claim_effect(claim, report.effects)
     if claim.verdict not in DECIDED_VERDICTS or claim.decision.estimate is None:
         return f"{claim.comparison_text}: {format_claim(claim, effect)}"

@@ -61,7 +61,7 @@ class EffectVerdict(StrEnum):
     WORSE = "WORSE"
     EQUAL = "EQUAL"
     EQUIVALENT = "EQUIVALENT"
-    NOT_WORSE = "NOT WORSE"
+    NON_INFERIOR = "NON-INFERIOR"
     INCONCLUSIVE = "INCONCLUSIVE"
     NOT_COMPARABLE = "NOT COMPARABLE"  # from here on: no judgment of the effect
     UNTRAINED = "UNTRAINED"
@@ -78,7 +78,7 @@ class EffectVerdict(StrEnum):
             EffectVerdict.WORSE,
             EffectVerdict.EQUAL,
             EffectVerdict.EQUIVALENT,
-            EffectVerdict.NOT_WORSE,
+            EffectVerdict.NON_INFERIOR,
             EffectVerdict.INCONCLUSIVE,
         )
 
@@ -91,7 +91,7 @@ MEANINGS: dict[str, str] = {  # of every verdict on a claim or an effect: a sent
     EffectVerdict.WORSE: f"{DECIDING_INTERVAL} lies entirely on the worse side of 0.",
     EffectVerdict.EQUAL: "The arms have the same value in every pair, bit for bit.",
     EffectVerdict.EQUIVALENT: f"{DECIDING_INTERVAL} lies within the margin on both sides of 0.",
-    EffectVerdict.NOT_WORSE: f"{DECIDING_INTERVAL} excludes a worsening by the margin or more "
+    EffectVerdict.NON_INFERIOR: f"{DECIDING_INTERVAL} excludes a worsening by the margin or more "
     "(non-inferiority); the arm may be better, equal or a little worse.",
     Verdict.INCONCLUSIVE: f"{DECIDING_INTERVAL} extends to both sides of a threshold, so these seeds decide "
     "nothing. This is no evidence that the arms are equal.",

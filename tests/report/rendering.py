@@ -12,7 +12,7 @@ from attnlab.report.pages import html, markdown
 from attnlab.report.pages.report_page import build_report_page
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
-from attnlab.report.section import list_tables
+from attnlab.report.section import Section, list_tables
 from attnlab.report.sections import PageContext, build_sections
 from attnlab.report.verdicts.results import Run
 
@@ -46,7 +46,7 @@ def render_markdown(report: Report) -> str:
 
 def extract_text(page: str) -> str:
     """The visible text of a page, without markup and scripts, with ordinary spaces."""
-    body = re.sub(r"<(script|style)\b.*?</\1>", " ", page[page.find("<body") :], flags=re.S)
+    body = re.sub(r"<(script|style)\b.*?</\1>", " ", page[max(page.find("<body"), 0) :], flags=re.S)
     return " ".join(unescape(re.sub(r"<[^>]+>", "", body)).split())
 
 
@@ -55,7 +55,7 @@ def render_texts(report: Report) -> tuple[str, str]:
     return extract_text(render_html(report)), render_markdown(report)
 
 
-def read_table(report: Report, name: str) -> list[dict[str, Any]]:
-    """The records of a table of the page; none if the page has no such table."""
-    table = list_tables(build_sections(report)).get(name)
+def read_table(source: Report | Section, name: str) -> list[dict[str, Any]]:
+    """The records of a table of a page or a section; none if it has no such table."""
+    table = list_tables(build_sections(source) if isinstance(source, Report) else [source]).get(name)
     return [*table.iterate_records()] if table else []

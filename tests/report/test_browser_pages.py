@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendering import REFERENCES
 from sampling import FULL
 from visits import BROWSER_MARKS, Visit, find_barriers, find_page, follow_skip_link
 from worlds import SyntheticReports
@@ -16,7 +17,6 @@ from attnlab.report.replications.ladder_page import render_ladder
 from attnlab.report.verdicts.results import read_run
 
 pytestmark = BROWSER_MARKS
-REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 LADDER = "mla_vs_gqa@depth"
 KINDS = ["good", "ladder", "inspect", "index", "ledger", "broken", "nothing"]
 VIEWS = [("light", 390), ("dark", 390), ("dark", 1280), ("light", 1280)]

@@ -3,10 +3,10 @@
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from rendering import REFERENCES
 from synthetic import replace_fields
 
 from attnlab.config import CONF
@@ -19,7 +19,6 @@ from attnlab.report.replications.ladder_page import build_ladder_page
 from attnlab.report.schema import Report, load_report
 from attnlab.report.tables import claim_sources
 
-REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 CURRENT = OmegaConf.load(CONF / "experiment" / "gqa_vs_mha.yaml")
 SAYS = [claim.says for claim in CURRENT.claims]
 SAMPLED = SAYS[:3]  # claims that seeds decide: those about bytes are exact

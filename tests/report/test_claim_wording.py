@@ -51,10 +51,10 @@ NO_INTERVAL = {"level": 0.9875, "low": None, "high": None}
     ("low", "high", "verdict", "changes", "line"),
     [
         (-0.018, 0.016, "SUPPORTED", {"threshold": 0.0181},
-         "Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: not worse (SUPPORTED). "
+         "Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: non-inferior (SUPPORTED). "
          "6 paired seeds."),
         (-0.01, 0.02, "SUPPORTED", {"planned": 8},
-         "Δ val/loss = +0.005 nats, 95% CI [−0.010, +0.020], margin +0.03: not worse (SUPPORTED). "
+         "Δ val/loss = +0.005 nats, 95% CI [−0.010, +0.020], margin +0.03: non-inferior (SUPPORTED). "
          "6 of 8 paired seeds."),
         (-0.01, 0.02, "SUPPORTED", {"planned": None, "leaking_by_design": ["mha", "gqa"]},
          "Δ val/loss = +0.005 nats, 95% CI [−0.010, +0.020], margin +0.03: below the threshold (SUPPORTED). "
@@ -138,8 +138,8 @@ def test_verdict_is_explained(
 @pytest.mark.parametrize(
     ("relation", "threshold", "direction", "supported", "refuted"),
     [
-        ("below", 0.03, "lower", "not worse", "worse by more than the margin"),
-        ("above", -0.03, "higher", "not worse", "worse by more than the margin"),
+        ("below", 0.03, "lower", "non-inferior", "worse by more than the margin"),
+        ("above", -0.03, "higher", "non-inferior", "worse by more than the margin"),
         ("below", 0.0, "lower", "better", "not better"),
         ("above", 0.0, "higher", "better", "not better"),
         ("above", 0.0, "lower", "worse", "not worse"),

@@ -25,7 +25,6 @@ WHOLE = {
     ".csv": b"\n",
     ".png": b"IEND\xaeB`\x82",
     ".json": b"}",
-    ".pdf": b"%%EOF",
 }
 
 

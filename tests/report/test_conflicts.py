@@ -55,31 +55,29 @@ def test_reports_that_differ_are_found_with_the_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "axis", "is_conflict"),
+    ("config", "axis", "ladders", "is_conflict"),
     [
-        ({"data": {"_target_": "attnlab.data.module.Data"}}, {}, True),  # the class had this name once
-        ({"model": {"_target_": "attnlab.model.lstm.Lstm"}}, {}, False),
-        ({}, {"schedule": "wsd"}, False),
+        ({"data": {"_target_": "attnlab.data.module.Data"}}, {}, "", True),  # the class had this name once
+        ({"model": {"_target_": "attnlab.model.lstm.Lstm"}}, {}, "", False),
+        ({}, {"schedule": "wsd"}, "", False),
+        ({}, {}, "ab", True),
+        ({}, {}, "aa", False),  # budgets of one ladder
     ],
 )
-def test_a_renamed_class_of_data_hides_no_conflict(
-    tmp_path: Path, config: dict[str, object], axis: dict[str, str], is_conflict: bool
+def test_a_conflict_is_of_equal_settings(
+    tmp_path: Path, config: dict[str, object], axis: dict[str, str], ladders: str, is_conflict: bool
 ) -> None:
     write_heads_report(tmp_path, "slow", 0.05, {})
-    source = write_heads_report(tmp_path, "fast", -0.01, {**FAST, **config}) / "report.json"
-    document = json.loads(source.read_text())
-    for arm in document["axes"]:
-        document["axes"][arm] |= axis
-    source.write_text(json.dumps(document))
-    assert bool(load_conflicts(tmp_path / "reports")) == is_conflict
-
-
-@pytest.mark.parametrize(("other", "is_conflict"), [("heads@tokens", False), ("heads@more_tokens", True)])
-def test_budgets_of_one_ladder_are_no_conflict(tmp_path: Path, other: str, is_conflict: bool) -> None:
-    for name, effect, combined in (("one", 0.05, "heads@tokens"), ("two", -0.01, other)):
-        source = write_heads_report(tmp_path, name, effect, {}) / "report.json"
-        context = {"kind": "rung", "name": name, "combined_report": combined, "ladder": None, "rates": None}
-        source.write_text(json.dumps({**json.loads(source.read_text()), "replication": context}))
+    write_heads_report(tmp_path, "fast", -0.01, config if ladders else {**FAST, **config})
+    for name, ladder in zip(("slow", "fast"), ladders or "--", strict=True):
+        path = tmp_path / "reports" / name / "report.json"
+        document = json.loads(path.read_text())
+        if ladders:
+            context = {"kind": "rung", "name": name, "combined_report": ladder, "ladder": None, "rates": None}
+            document["replication"] = context
+        for axes in document["axes"].values() if name == "fast" else ():
+            axes |= axis
+        path.write_text(json.dumps(document))
     assert bool(load_conflicts(tmp_path / "reports")) == is_conflict
 
 

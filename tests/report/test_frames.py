@@ -15,6 +15,8 @@ from stored_runs import make_spec, write_spec
 import attnlab
 from attnlab.errors import InvalidConfig, format_seeds
 from attnlab.report.frames import ReportFrames, StoreFrames, load
+from attnlab.report.section import list_tables
+from attnlab.report.sections import build_sections
 from attnlab.report.tables import map_archive
 from attnlab.store import run_directories
 from attnlab.store.run_schema import Use
@@ -43,15 +45,12 @@ def test_frames_equal_the_report_in_every_library(report):
     assert polars["val/loss"].to_list() == runs["val/loss"].tolist()
     assert arrow.column_names == polars.columns == list(runs.columns)
     assert frames.effects["mean"].tolist() == [row.mean for row in document.effects]
-    claims = document.verdict.claims
-    assert frames.claims.verdict.tolist() == [row.verdict for row in claims]
-    assert frames.claims.estimate[0] == claims[0].decision.estimate
-    rows = [(kind, arm) for kind in document.text.token_categories for arm in kind.arms]
-    losses = frames.token_losses
-    assert losses["loss_mean"].tolist() == [arm.loss.mean for _, arm in rows]
-    assert losses.kind.tolist() == [kind.label for kind, _ in rows]
-    assert losses["difference_mean"].isna().tolist() == [not arm.difference for _, arm in rows]
-    assert frames.samples["sample"].tolist() == [row.sample for row in document.text.samples]
+    tables = list_tables(build_sections(document))
+    assert frames.tables.keys() == tables.keys() > {"effects", "claims", "arms", "token_losses", "samples"}
+    for name, table in tables.items():
+        records = [*table.iterate_records()]
+        frame = getattr(frames, name, frames.tables[name])
+        assert (len(frame), {*frame.columns}) == (len(records), {key for row in records for key in row})
     scores = frames.head_scores
     of_run = scores[(scores.arm == "mha") & (scores.seed == 0) & (scores.name == "sink")]
     [run] = [run for run in document.runs if (run.arm, run.seed) == ("mha", 0)]

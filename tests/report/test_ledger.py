@@ -13,7 +13,7 @@ import pytest
 from ledger import LedgerPage
 from ledger_rows import find_claim_axis, load_ledger
 from omegaconf import OmegaConf
-from rendering import make_report
+from rendering import REFERENCES, make_report
 from synthetic import (
     World,
     build_claim_result,
@@ -275,7 +275,7 @@ def test_options_of_a_goal_show_effect_cache_and_verdict(tmp_path, monkeypatch):
 
 
 def test_goal_shows_its_own_metric_and_only_its_arms(tmp_path, monkeypatch):
-    report = load_report(ROOT / "reports" / "reference" / "forgetting_attention" / "report.json")
+    report = load_report(REFERENCES / "forgetting_attention" / "report.json")
     metric = "length/excess/4"
     for name, settings in {
         "length": {"goals": {"context": metric, "loss": "val/loss"}, "arms": ["forget", "none"]},
@@ -304,7 +304,7 @@ def test_options_show_other_corpora_accuracy_stored_bytes_and_claims_in_other_me
     names = ("gqa_vs_mha", "gqa_vs_mha@code", "nope_length_gen", "lossy_caches", "needle_window")
     for name in names:
         (tmp_path / name).mkdir()
-        shutil.copy(ROOT / "reports" / "reference" / name / "report.json", tmp_path / name)
+        shutil.copy(REFERENCES / name / "report.json", tmp_path / name)
     options = [option for goal in load_ledger(tmp_path).goals for option in goal.options]
     by_arm = {option.arm: option for option in options}
     assert by_arm["alibi"].accuracy == "0.81 against 0.31", "at 12 digits, as the loss beside it"

@@ -11,7 +11,7 @@ from typing import Any
 import ledger_rows
 import numpy as np
 import pytest
-from rendering import make_report
+from rendering import REFERENCES, make_report
 from synthetic import CACHE_RATIO, World, declare_claim, replace_fields
 
 from attnlab.report.charts import chart_renderer
@@ -27,7 +27,6 @@ from attnlab.report.tables.wording import format_decision
 from attnlab.stats import estimate_paired_difference
 from attnlab.store.run_schema import Budget
 
-REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 SIZES = {"40k": (16, 1e10), "S": (16, 6e10), "250k": (8, 4e11), "625k": (4, 2.5e12)}
 
 
@@ -94,7 +93,7 @@ def create_report(kind, name, effect, *, seeds, flops, together="heads@steps", v
                 mean=effect,
                 planned=seeds,
                 pairs=pairs,
-                verdict=EffectVerdict.NOT_WORSE,
+                verdict=EffectVerdict.NON_INFERIOR,
                 **ends,
             )
         ],
@@ -471,7 +470,7 @@ def test_every_report_compares_all_corpora():
     for row in rows:
         assert [(cell.arm, cell.state) for cell in row.cells] == [
             ("two", None),
-            ("four", "not worse"),
+            ("four", "non-inferior"),
         ]
 
 

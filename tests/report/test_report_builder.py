@@ -55,7 +55,7 @@ def list_verdicts(report: Report) -> list[str]:
         (0.2, 0.008, "WORSE", "REFUTED", "lower"),
         (0.2, 0.008, "BETTER", "REFUTED", "higher"),
         (0.04, 0.015, "WORSE", "INCONCLUSIVE", "lower"),
-        (-0.01, 0.035, "NOT WORSE", "INCONCLUSIVE", "lower"),
+        (-0.01, 0.035, "NON-INFERIOR", "INCONCLUSIVE", "lower"),
         (0.02, 0.2, "INCONCLUSIVE", "INCONCLUSIVE", "lower"),
     ],
 )
@@ -84,7 +84,7 @@ def test_arms_that_are_equal_in_every_pair_are_equal_without_noise(tmp_path: Pat
     assert list_verdicts(report) == [*(verdict for *_, verdict in sides), "INCONCLUSIVE"]
     assert not any(claim.holds_by_construction for claim in report.verdict.claims)
     line = describe_claim(report.verdict.claims[0], find_claim_effect(report.verdict.claims[0], [gqa]))
-    assert line.startswith("gqa vs mha: Δ val/loss = 0 nats, exact, margin +0.03: not worse (SUPPORTED)")
+    assert line.startswith("gqa vs mha: Δ val/loss = 0 nats, exact, margin +0.03: non-inferior (SUPPORTED)")
     assert explain_verdict(report.verdict.claims[0]) == MEANINGS["EQUAL"]
     assert "| 0 nats, exact | EQUAL |" in render_markdown(report)
     diverged = replace(world, seeds=[*seeds, 9], status={("gqa", 9): "diverged"})

@@ -13,7 +13,7 @@ import jsonschema
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from rendering import make_report
+from rendering import REFERENCES, make_report
 from synthetic import World, replace_fields, write_runs
 from worlds import EVIL, SyntheticReports
 
@@ -26,8 +26,6 @@ from attnlab.report.tables import map_archive
 from attnlab.report.verdicts.results import read_run
 from attnlab.store import file_names, run_directories
 from attnlab.store.guards import digests
-
-REFERENCE = Path(__file__).parents[2] / "reports" / "reference"
 
 
 def test_index_lists_every_report_with_its_verdicts(
@@ -61,7 +59,7 @@ def test_index_lists_ladders_and_the_claims_of_sizes(tmp_path: Path) -> None:
     name = "gqa_vs_mha@two_cores"
     for folder, file in ((name, "ladder.json"), (f"{name}.S", "report.json")):
         (tmp_path / folder).mkdir()
-        shutil.copy(REFERENCE / folder / file, tmp_path / folder)
+        shutil.copy(REFERENCES / folder / file, tmp_path / folder)
     write_index(tmp_path)
     page = (tmp_path / "index.html").read_text("utf-8")
     assert f'href="gqa_vs_mha%40two_cores/report.html">{name}</a>' in page

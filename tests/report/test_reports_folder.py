@@ -16,7 +16,7 @@ from attnlab.report import reports_folder
 from attnlab.report.schema import REPORT_VERSION, load_report
 from attnlab.report.tables import map_archive
 
-FILES = {"report.html", "report.md", "runs.csv", "summary.png", "report.json", "attention.npz", "figures"}
+FILES = {"report.html", "report.md", "runs.csv", "report.json", "attention.npz", "figures"}
 EXPLORER = b'id="head-view"'
 
 
@@ -88,7 +88,7 @@ def test_folder_is_rendered_by_several_processes(
     assert {path.name for path in (folder / "single").iterdir()} == FILES
     for name in ("nothing", "single"):
         alone = synthetic_reports[name][1]
-        for file in ("report.html", "report.md", "runs.csv", "summary.png"):
+        for file in ("report.html", "report.md", "runs.csv"):
             assert (folder / name / file).read_bytes() == (alone / file).read_bytes(), file
     assert 'href="single/report.html"' in (folder / "index.html").read_text("utf-8")
 

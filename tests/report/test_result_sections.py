@@ -1,8 +1,7 @@
 """Effects, trade-off, curves and conditions as sections: their tables have the numbers of the report."""
 
-from pathlib import Path
-
 import pytest
+from rendering import REFERENCES, read_table
 from synthetic import replace_fields
 from worlds import SyntheticReports
 
@@ -10,18 +9,11 @@ from attnlab.report.schema import Report, load_report
 from attnlab.report.section import ChartRow, Section, Table, Text, iterate_blocks, list_charts, list_tables
 from attnlab.report.sections import PageContext, curves, effects, length, tradeoff
 
-REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
-
 
 @pytest.fixture(scope="module")
 def heads_by_task() -> Report:
     """A stored report with conditions, steps to a threshold and a proportion."""
     return load_report(REFERENCES / "heads_by_task" / "report.json")
-
-
-def read_table(section: Section | None, name: str) -> list[dict]:
-    assert section is not None
-    return [*list_tables([section])[name].iterate_records()]
 
 
 def read_texts(section: Section) -> str:

@@ -30,14 +30,6 @@ from attnlab.report.sections import (
 Record = dict[str, Any]
 
 
-def make_report(folder: Path, world: World, **changes: Any) -> Report:
-    return make_report(folder, world, **changes)
-
-
-def read_table(section: Section, name: str) -> list[Record]:
-    return [*list_tables([section])[name].iterate_records()]
-
-
 def read_markdown(section: Section) -> str:
     return "\n".join(format_sections([replace(section, is_long=False)])).replace("\\", "")
 
@@ -65,8 +57,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 def test_budget_marks_each_cell_by_its_state(report: Report) -> None:
     layers = LayerKinds(arm="mqa", layers=[0, 1, 0], kinds=["Attention", "Recurrent"])
-    report = report.model_copy(update={"config": replace_fields(report.config, layers=[layers])}, deep=True)
-    section = budget.build(report, PageContext())
+    section = budget.build(replace_fields(report, config__layers=[layers]), PageContext())
     table = list_tables([section])["budget"]
     signs = {
         row.typed[0].value: [cell.mark and cell.mark[0] for cell in row.typed[3:6]] for row in table.full_rows
@@ -75,26 +66,24 @@ def test_budget_marks_each_cell_by_its_state(report: Report) -> None:
     assert signs["parameters_non_embedding"] == ["✓", "≠", "≠"]
     assert signs["finished_seeds"] == ["✓", "✗", "✗"]
     records = {record["resource"]: record for record in read_table(section, "budget")}
-    assert (
-        records["parameters"] | {"mha": 120_000, "mqa": 130_000, "tolerance": 0.01} == records["parameters"]
-    )
-    assert records["parameters"]["controlled"] is True
-    assert records["finished_seeds"]["gqa"] == 1
-    assert records["tokens"]["tolerance"] == 0
+    expected = {"mha": 120_000, "mqa": 130_000, "tolerance": 0.01, "controlled": True}
+    assert expected.items() <= records["parameters"].items()
+    assert (records["finished_seeds"]["gqa"], records["tokens"]["tolerance"]) == (1, 0)
     assert (records["kernel"]["mha"], records["kernel"]["tolerance"]) == ("sdpa", None)
     markdown = read_markdown(section)
-    assert "| parameters (controlled) | 120,000 ✓ | 130,000 1.083× † | 130,000 1.083× ✗ | 1% |" in markdown
-    assert "✗ differs although controlled, † unmatched by design" in markdown
-    assert "through model.ffn_width; gqa not matched." in markdown
-    assert "Layers of mqa, first layer on the left: ABA. A Attention; B Recurrent." in markdown
+    for text in (
+        "| parameters (controlled) | 120,000 ✓ | 130,000 1.083× † | 130,000 1.083× ✗ | 1% |",
+        "✗ differs although controlled, † unmatched by design",
+        "through model.ffn_width; gqa not matched.",
+        "Layers of mqa, first layer on the left: ABA. A Attention; B Recurrent.",
+    ):
+        assert text in markdown
     kernel = re.findall(r"<tr><th[^>]*>attention kernel.*?</tr>", write_html(section))[0]
     assert kernel.count('<td class="num"') == 4, "texts are below the numbers of their column"
-    plain = budget.build(
-        replace_fields(report, budget__unmatched=[], budget__controlled=[]),
-        PageContext(),
-    )
-    assert "unmatched by design" not in read_markdown(plain)
-    assert "The experiment controls no resource." in read_markdown(plain)
+    plain = replace_fields(report, budget__unmatched=[], budget__controlled=[])
+    markdown = read_markdown(budget.build(plain, PageContext()))
+    assert "unmatched by design" not in markdown
+    assert "The experiment controls no resource." in markdown
 
 
 def test_failures_are_counted_and_listed_with_their_last_lines(report: Report, tmp_path: Path) -> None:
@@ -137,26 +126,29 @@ def test_config_distinguishes_absent_keys_from_null(tmp_path: Path) -> None:
 def test_provenance_has_command_code_packages_data_and_runs(report: Report) -> None:
     section = reproduce.build(report, PageContext())
     markdown = read_markdown(section)
-    assert "```sh\npython -m attnlab +experiment=gqa_vs_mha size=debug\n```" in markdown
-    assert "- commit: `0123456789abcdef0123456789abcdef01234567` (clean)" in markdown
-    assert "- packages: torch 2.13.0, pytorch-lightning 2.6.1" in markdown
+    for line in (
+        "```sh\npython -m attnlab +experiment=gqa_vs_mha size=debug\n```",
+        "- commit: `0123456789abcdef0123456789abcdef01234567` (clean)",
+        "- packages: torch 2.13.0, pytorch-lightning 2.6.1",
+        "| text | 419,430 | char |",
+    ):
+        assert line in markdown
     assert [record["sha256"] for record in read_table(section, "data")] == ["cd" * 32]
-    assert "| text | 419,430 | char |" in markdown
     runs = read_table(section, "run_ids")
-    assert [(run["arm"], run["seed"], run["status"]) for run in runs][3] == ("gqa", 1, "diverged")
-    assert {run["run"] for run in runs} == {run.id or None for run in report.runs}
+    assert [(run["arm"], run["seed"], run["status"], run["run"]) for run in runs] == [
+        (run.arm, run.seed, run.status, run.id or None) for run in report.runs
+    ]
     assert not any(run.id in markdown for run in report.runs if run.id)
-    versions = {record["package"]: record for record in read_table(section, "package_versions")}
-    assert versions["torch"] == {"package": "torch", "version": "2.13.0", "runs": 5}
-    changes = {
-        "versions": None,
-        "data": [],
-        "environment": {},
-        "mixed": [],
-        "dirty": True,
-        "dirty_diff": "+a",
-    }
-    old = replace_fields(report, reproduce=replace_fields(report.reproduce, **changes))
+    assert {"package": "torch", "version": "2.13.0", "runs": 5} in read_table(section, "package_versions")
+    old = replace_fields(
+        report,
+        reproduce__versions=None,
+        reproduce__data=[],
+        reproduce__environment={},
+        reproduce__mixed=[],
+        reproduce__dirty=True,
+        reproduce__dirty_diff="+a",
+    )
     section = reproduce.build(old, PageContext())
     assert {"package": "numpy", "version": "2.4.6", "runs": None} in read_table(section, "package_versions")
     page = write_html(section)

@@ -121,7 +121,7 @@ def test_direction_of_a_claim_changes_its_conclusion(tmp_path: Path) -> None:
         for direction in ("lower", "higher")
     }
     assert "margin −1: not better by more than the threshold (SUPPORTED)" in lines["lower"]
-    assert "margin −1: not worse (SUPPORTED)" in lines["higher"]
+    assert "margin −1: non-inferior (SUPPORTED)" in lines["higher"]
     with pytest.raises(ValueError, match=r"direction\n.*should be 'lower' or 'higher'"):
         make_steps_report(tmp_path / "up", claims=[{**claim, "direction": "up"}])
 

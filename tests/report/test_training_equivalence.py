@@ -83,7 +83,9 @@ def test_margin_in_training_compute_has_a_value_in_nats(report):
     assert report.effects[0].margin == margin
     gqa = report.verdict.claims[0]
     assert gqa.verdict == "SUPPORTED"
-    assert ", margin +0.0185 (5% of training compute, at most 0.03 nats): not worse (S" in describe_claim(gqa)
+    assert ", margin +0.0185 (5% of training compute, at most 0.03 nats): non-inferior (S" in describe_claim(
+        gqa
+    )
 
 
 def test_only_differences_in_loss_are_converted_to_training_compute(report):

@@ -98,7 +98,7 @@ EFFECTS = [  # 95% interval, 90% interval; lower is better, margin 0.03
     ((0.01, 0.09), (0.02, 0.08), EffectVerdict.WORSE),
     ((0.03, 0.09), (0.04, 0.08), EffectVerdict.WORSE),
     ((-0.09, -0.01), (-0.08, -0.02), EffectVerdict.BETTER),
-    ((-0.09, 0.04), (-0.08, 0.02), EffectVerdict.NOT_WORSE),
+    ((-0.09, 0.04), (-0.08, 0.02), EffectVerdict.NON_INFERIOR),
     ((-0.09, 0.04), (-0.08, 0.03), EffectVerdict.INCONCLUSIVE),
     ((-0.02, 0.09), (-0.01, 0.08), EffectVerdict.INCONCLUSIVE),
     ((-0.09, 0.09), (-0.08, 0.08), EffectVerdict.INCONCLUSIVE),
@@ -138,7 +138,7 @@ def test_effect_table_covers_all_judgments_and_every_verdict_has_a_meaning():
         ((0.01, 0.09), 0.0125, EffectVerdict.INCONCLUSIVE, 0.9875),
         ((-0.02, 0.02), 0.0125, EffectVerdict.INCONCLUSIVE, 0.975),  # equivalence is one-sided
         ((-0.04, 0.04), 0.05, EffectVerdict.EQUIVALENT, 0.9),
-        ((-0.09, -0.01), 0.025, EffectVerdict.NOT_WORSE, 0.975),  # that of the superiority not shown
+        ((-0.09, -0.01), 0.025, EffectVerdict.NON_INFERIOR, 0.975),  # that of the superiority not shown
         ((0.04, 0.09), 0.05, EffectVerdict.INCONCLUSIVE, None),  # decided by ranks, at the same level
         ((None, None), 0.05, EffectVerdict.INCONCLUSIVE, None),
         ((0.04, 0.09), 0.05, EffectVerdict.EXPLORATORY, None),

@@ -45,8 +45,8 @@ def test_a_relation_is_parsed_and_serialized_by_name():
     ("relation", "threshold", "direction", "supported", "refuted"),
     [
         ("within", 0.1, "lower", "equivalent", "not equivalent"),
-        ("below", 0.1, "lower", "not worse", "worse by more than the margin"),
-        ("above", -0.1, "higher", "not worse", "worse by more than the margin"),
+        ("below", 0.1, "lower", "non-inferior", "worse by more than the margin"),
+        ("above", -0.1, "higher", "non-inferior", "worse by more than the margin"),
         ("below", 0.0, "lower", "better", "not better"),
         ("above", 0.0, "higher", "better", "not better"),
         ("above", 0.0, "lower", "worse", "not worse"),

@@ -27,7 +27,7 @@ CAPTION = (
     "uses the alpha beside it, which Holm’s method allocates to the claim about that arm, so that it never "
     "goes beyond the verdict on the claim; without a claim the alpha is 5%. Where the 95% CI alone would "
     "give another verdict, the level that decides follows it: 1 − 2·alpha for "
-    f"{EffectVerdict.EQUIVALENT} and {EffectVerdict.NOT_WORSE}, "
+    f"{EffectVerdict.EQUIVALENT} and {EffectVerdict.NON_INFERIOR}, "
     "otherwise 1 − alpha."
 )
 

@@ -230,7 +230,7 @@ def format_exact_number(value: float, *, sign: bool = False) -> str:
 
 
 def format_conclusion(claim: ClaimResult) -> str:
-    """Format the conclusion on the effect: not worse, equivalent, better, ...
+    """Format the conclusion on the effect: non-inferior, equivalent, better, ...
 
     For a claim without a decision it is the verdict itself. A lower loss of an arm that sees future tokens
     makes it no better.
@@ -258,7 +258,7 @@ def find_claim_effect(claim: ClaimResult, effects: Sequence[Effect]) -> Effect |
 
 
 def format_verdict(claim: ClaimResult) -> str:
-    """Format the conclusion with its verdict: `not worse (SUPPORTED)`, or the verdict alone."""
+    """Format the conclusion with its verdict: `non-inferior (SUPPORTED)`, or the verdict alone."""
     verdict = f"{claim.verdict}, exploratory" if claim.exploratory else str(claim.verdict)
     is_decided = claim.verdict in (Verdict.SUPPORTED, Verdict.REFUTED)
     return f"{format_conclusion(claim)} ({verdict})" if is_decided else verdict
@@ -267,7 +267,7 @@ def format_verdict(claim: ClaimResult) -> str:
 def format_claim(claim: ClaimResult, effect: Effect | None = None) -> str:
     """Format a claim's outcome, or the reason nothing was decided.
 
-    Example: `Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: not worse (SUPPORTED)`.
+    Example: `Δ val/loss = −0.001 nats, 95% CI [−0.018, +0.016], margin +0.0181: non-inferior (SUPPORTED)`.
 
     Args:
         effect: The effect that the page shows for the same difference (`find_claim_effect`); it replaces the

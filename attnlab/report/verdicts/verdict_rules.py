@@ -44,7 +44,7 @@ def decide_effect_verdict(
 
     Args:
         interval: at confidence 1 − alpha.
-        tolerance: at confidence 1 − 2 alpha, because EQUIVALENT and NOT_WORSE are one-sided tests.
+        tolerance: at confidence 1 − 2 alpha, because EQUIVALENT and NON_INFERIOR are one-sided tests.
 
     Raises:
         ValueError: `direction` is neither "lower" nor "higher".
@@ -62,7 +62,7 @@ def decide_effect_verdict(
         (inner_low > -delta and inner_high < delta, EffectVerdict.EQUIVALENT),
         (low > 0, EffectVerdict.WORSE),
         (high < 0, EffectVerdict.BETTER),
-        (inner_high < delta, EffectVerdict.NOT_WORSE),
+        (inner_high < delta, EffectVerdict.NON_INFERIOR),
         (True, EffectVerdict.INCONCLUSIVE),
     )
     return next(verdict for holds, verdict in rows if holds)
@@ -85,7 +85,7 @@ def find_diverging_level(effect: Effect, direction: str) -> float | None:
     if alternative == effect.verdict:
         return None
     levels = dict.fromkeys(EffectVerdict, 1 - effect.alpha)
-    levels |= dict.fromkeys((EffectVerdict.EQUIVALENT, EffectVerdict.NOT_WORSE), 1 - 2 * effect.alpha)
+    levels |= dict.fromkeys((EffectVerdict.EQUIVALENT, EffectVerdict.NON_INFERIOR), 1 - 2 * effect.alpha)
     if levels[effect.verdict] < effect.level:
         return levels[effect.verdict]
     return levels[alternative] if levels[alternative] > effect.level else None

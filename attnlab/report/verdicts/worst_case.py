@@ -39,9 +39,17 @@ def list_cases(report: Report) -> list[Case]:
 
 
 def find_worst_case(report: Report, cases: Collection[Case]) -> Case | None:
-    """Find the effect that is worst in the direction of the metric; None without any."""
+    """Find the effect that is worst in the direction of the metric; None without any.
+
+    One whose interval lies on the worse side of 0 comes before those that may be noise.
+    """
     sign = -1 if report.experiment.direction == "higher" else 1
-    return max(cases, key=lambda case: sign * case.mean, default=None)
+
+    def rank(case: Case) -> tuple[bool, float]:
+        least = case.effect.low if sign == 1 else case.effect.high
+        return least is not None and sign * least > 0, sign * case.mean
+
+    return max(cases, key=rank, default=None)
 
 
 def _list_effects(report: Report) -> Iterator[Case]:

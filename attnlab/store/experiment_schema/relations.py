@@ -105,7 +105,7 @@ def _format_one_sided_conclusions(threshold: float, direction: str | None, side:
         return ("better", "not better") if asserts_benefit else ("worse", "not worse")
     if asserts_benefit:
         if harm > 0:
-            return "not worse", "worse by more than the margin"
+            return "non-inferior", "worse by more than the margin"
         return "better by more than the threshold", "not better by that much"
     if harm > 0:
         return "worse by more than the threshold", "not worse by that much"

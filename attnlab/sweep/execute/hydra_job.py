@@ -49,6 +49,7 @@ def run_job(config: DictConfig) -> RunResult | None:
     )
     if line := logger_notes.format_pending_uploads(folder.parent, [folder.name]):
         print(escape_unprintable(line), flush=True)
+    logger_notes.clear_offline(folder.parent)  # this process is a command of its own
     if status:
         sys.exit(status)
     return run_directories.load_run_result(folder)
