@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rendering import make_report, read_table
 from synthetic import World, collect_maps, replace_fields, write_runs
 from worlds import EVIL
 

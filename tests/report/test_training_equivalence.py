@@ -172,8 +172,6 @@ def test_report_without_a_calibration_mentions_no_training_compute(runs):
     ("share", "low", "high", "text"),
     [
         (-0.05, -0.09, 0.0, "−5% training compute, 95% CI [−9%, +0%]"),
-        (-0.03, -0.13, 0.06, "−3% training compute, 95% CI [−13%, +6%]"),
-        (0.07, 0.02, 0.12, "+7% training compute, 95% CI [+2%, +12%]"),
         (-0.004, -0.008, -0.001, "−0.4% training compute, 95% CI [−0.8%, −0.1%]"),
         (0.0, -0.02, 0.02, "0% training compute, 95% CI [−2%, +2%]"),
         (-0.5, None, -0.1, "−50% training compute, 95% CI [unbounded, −10%]"),
