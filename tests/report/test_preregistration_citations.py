@@ -48,6 +48,9 @@ def test_report_has_the_log_entry_to_the_last_digit(tmp_path: Path, build_from_c
     assert json.loads(json.dumps(report.to_dict()["preregistration"])) == line
     assert line["content"]["claims"][0]["threshold"] == 1 / 3
     assert Report.model_validate(report.to_dict()) == report
+    without = build_from_context(build_context(WORLD))
+    assert without.preregistration is None
+    assert not any("declarations.jsonl" in page for page in render_texts(without))
     with pytest.raises(ValidationError, match="preregistration"):
         Report.model_validate({**report.to_dict(), "preregistration": {"hash": "cut"}})
 
@@ -85,10 +88,3 @@ def test_change_after_results_makes_all_claims_exploratory(
         assert last_deviation in page
         assert "Preregistered on" not in page
         assert f"These changed terms were logged on {report.preregistration.time} (" in page
-
-
-def test_report_without_an_entry_cites_none(build_from_context: Any) -> None:
-    report = build_from_context(build_context(WORLD))
-    assert report.preregistration is None
-    assert Report.model_validate(report.to_dict()) == report
-    assert not any("declarations.jsonl" in page for page in render_texts(report))
