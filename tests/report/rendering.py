@@ -5,14 +5,14 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-from synthetic import World, build_context, build_provenance, write_runs
+from synthetic import World, build_context, build_provenance, build_timing, write_runs
 
 from attnlab.report.charts.chart_renderer import RenderedCharts
 from attnlab.report.pages import html, markdown
 from attnlab.report.pages.report_page import build_report_page
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
-from attnlab.report.section import list_tables
+from attnlab.report.section import Section, list_tables
 from attnlab.report.sections import PageContext, build_sections
 from attnlab.report.verdicts.results import Run
 
@@ -20,14 +20,18 @@ REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 
 
 def make_report(
-    folder: Path | None, world: World | None = None, runs: list[Run] | None = None, **changes: Any
+    source: Path | list[Run],
+    world: World | None = None,
+    *,
+    is_timed: bool = False,
+    provenance: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> Report:
-    """The report of a world, of its runs or of these, with `changes` as in `build_context`."""
+    """The report of runs, or of a world written to a folder; `changes` as in `build_context`."""
     world = world or World()
-    if runs is None:
-        assert folder is not None, "runs need a folder"
-        runs = write_runs(folder, world)
-    return build_report(build_context(world, **changes), runs, None, build_provenance())
+    runs = write_runs(source, world) if isinstance(source, Path) else source
+    timing = build_timing(world) if is_timed else None
+    return build_report(build_context(world, **changes), runs, timing, build_provenance(**provenance or {}))
 
 
 def render_html(report: Report, context: PageContext | None = None) -> str:
@@ -51,7 +55,7 @@ def render_texts(report: Report) -> tuple[str, str]:
     return extract_text(render_html(report)), render_markdown(report)
 
 
-def read_table(report: Report, name: str) -> list[dict[str, Any]]:
-    """The records of a table of the page; none if the page has no such table."""
-    table = list_tables(build_sections(report)).get(name)
+def read_table(source: Report | Section, name: str) -> list[dict[str, Any]]:
+    """The records of a table of a page or a section; none if it has no such table."""
+    table = list_tables(build_sections(source) if isinstance(source, Report) else [source]).get(name)
     return [*table.iterate_records()] if table else []

@@ -49,6 +49,7 @@ class World:
 
 
 KV = {"mha": 4, "gqa": 2, "mqa": 1}
+CACHE_RATIO = {"metric": "kv_bytes_per_token", "compare": "ratio"}
 
 
 def build_context(world: World, **changes: Any) -> SweepContext:
@@ -69,21 +70,9 @@ def build_context(world: World, **changes: Any) -> SweepContext:
         "margin": 0.03,
         "margin_reason": "15 % of the gap between one head and four in the same harness",
         "claims": [
-            {
-                "says": "gqa is as good as mha, within the margin",
-                "arm": "gqa",
-                "is": "within",
-                "threshold": 0.03,
-            },
-            {"says": "mqa is worse than mha", "arm": "mqa", "is": "above", "threshold": 0.0},
-            {
-                "says": "gqa keeps at most half of the KV cache",
-                "arm": "gqa",
-                "metric": "kv_bytes_per_token",
-                "compare": "ratio",
-                "is": "below",
-                "threshold": 0.51,
-            },
+            declare_claim("gqa is as good as mha, within the margin", "gqa", "within", 0.03),
+            declare_claim("mqa is worse than mha", "mqa", "above", 0.0),
+            declare_claim("gqa keeps at most half of the KV cache", "gqa", "below", 0.51, **CACHE_RATIO),
         ],
     }
     settings["claims"] = [
@@ -333,11 +322,26 @@ def build_token_losses(loss: float) -> dict[str, TokenCategoryLoss]:
     }
 
 
+def replace_fields(model: Any, **changes: Any) -> Any:
+    """Return the model with fields replaced; `a__b` is field b of its field a."""
+    update: dict[str, Any] = {}
+    for name, value in changes.items():
+        field_name, _, inner = name.partition("__")
+        before = update.get(field_name, getattr(model, field_name))
+        update[field_name] = replace_fields(before, **{inner: value}) if inner else value
+    return model.model_copy(update=update)
+
+
+def declare_claim(says: str, arm: str, relation: str, threshold: Any, **more: Any) -> dict[str, Any]:
+    """A claim as an experiment file declares it."""
+    return {"says": says, "arm": arm, "is": relation, "threshold": threshold, **more}
+
+
 def replace_result(run: Run, **changes: Any) -> Run:
     """Return the run with some fields of its result replaced."""
     assert run.result is not None
     assert changes.keys() <= RunResult.model_fields.keys()
-    return replace(run, result=run.result.model_copy(update=changes))
+    return replace(run, result=replace_fields(run.result, **changes))
 
 
 def build_attention_maps(world: World, kv: int, seed: int) -> dict[str, np.ndarray]:

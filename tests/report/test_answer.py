@@ -1,4 +1,4 @@
-"""The first screen: one sentence, arms best first, terms explained; and the slide."""
+"""The first screen: one sentence, arms best first, terms explained."""
 
 import math
 from dataclasses import replace
@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from rendering import REFERENCES, make_report, read_table, render_texts
-from synthetic import World, build_context, replace_result, write_runs
+from synthetic import World, build_context, declare_claim, replace_fields, replace_result, write_runs
 from worlds import EVIL
 
 from attnlab.report.answer import MAX_WORDS, answer_question, describe_scope
-from attnlab.report.charts import vega_layers
 from attnlab.report.pages.glossary import DEFINITIONS, Glossary
 from attnlab.report.pages.terminal import format_terminal_lines
 from attnlab.report.report_builder import compute_claim_statuses
@@ -29,7 +28,7 @@ def write_shortened_runs(folder: Path, world: World, steps: int = 80, **estimate
     """Write the runs of a world, trained for so many steps, with changes to their estimates."""
     estimate |= {"steps": steps, "tokens": steps * 512}
     return [
-        replace_result(run, estimate=run.result.estimate.model_copy(update=estimate))
+        replace_result(run, estimate=replace_fields(run.result.estimate, **estimate))
         for run in write_runs(folder, world)
     ]
 
@@ -49,7 +48,7 @@ def test_short_training_is_called_a_demonstration(
     tmp_path: Path, steps: int, epochs: float | None, continued: int, is_short: bool
 ) -> None:
     runs = write_shortened_runs(tmp_path, World(), steps, epochs=epochs)
-    report = make_report(tmp_path, runs=[replace(run, ancestor_tokens=continued * 512) for run in runs])
+    report = make_report([replace(run, ancestor_tokens=continued * 512) for run in runs])
     sentence = "Trained for 80 steps: a demonstration of the report, not a finding about the designs."
     for page in render_texts(report):
         assert (sentence in page) == is_short
@@ -60,9 +59,9 @@ def test_demonstration_decides_no_loss(tmp_path: Path) -> None:
     runs = []
     for run in write_runs(tmp_path, World()):
         steps = 60 if run.arm == "gqa" else 199
-        estimate = run.result.estimate.model_copy(update={"steps": steps, "tokens": steps * 512})
+        estimate = replace_fields(run.result.estimate, steps=steps, tokens=steps * 512)
         runs.append(replace_result(run, estimate=estimate))
-    report = make_report(tmp_path, runs=runs, controlled=[])
+    report = make_report(runs, controlled=[])
     assert describe_short_training(report.budget).startswith("Trained for 60 to 199 steps: a demonstration")
     verdicts = [claim.verdict for claim in report.verdict.claims]
     assert verdicts == ["DEMONSTRATION", "DEMONSTRATION", "SUPPORTED"], "a count needs no training"
@@ -85,7 +84,7 @@ def test_arms_table_has_learning_rate_and_precision_if_an_arm_differs_from_the_b
 ) -> None:
     runs = write_runs(tmp_path, World())
     for changed in (False, True):
-        report = make_report(tmp_path, runs=runs)
+        report = make_report(runs)
         assert (column in [shown.title for shown in build_arms_table(report).columns]) == changed
         runs = [
             replace_result(run, estimate=run.result.estimate.model_copy(update={key: value}))
@@ -187,7 +186,7 @@ def test_arms_are_sorted_best_first_with_the_mean_of_their_pairs(tmp_path: Path)
         for run in write_runs(tmp_path / "lowest", World())
         if (run.arm, run.seed) != ("gqa", 4)
     ]  # gqa lacks the seed with the lowest losses
-    report = make_report(tmp_path, runs=runs)
+    report = make_report(runs)
     means = [row["mean"] for row in read_table(report, "arms")]
     assert [row["arm"] for row in read_table(report, "arms")] == ["mha", "mqa", "gqa"]
     assert means == sorted(means)
@@ -197,10 +196,8 @@ def test_arms_are_sorted_best_first_with_the_mean_of_their_pairs(tmp_path: Path)
 def test_tables_show_the_level_of_a_verdict_that_their_interval_would_not_give(tmp_path: Path) -> None:
     report = make_report(tmp_path)
     worse = next(row for row in report.effects if row.arm == "mqa" and row.primary)
-    strict = worse.model_copy(update={"alpha": 0.01, "verdict": EffectVerdict.INCONCLUSIVE})
-    report = report.model_copy(
-        update={"effects": [strict if row is worse else row for row in report.effects]}
-    )
+    strict = replace_fields(worse, alpha=0.01, verdict=EffectVerdict.INCONCLUSIVE)
+    report = replace_fields(report, effects=[strict if row is worse else row for row in report.effects])
     for text in render_texts(report):
         assert text.count("INCONCLUSIVE at 99%") == 2
 
@@ -208,7 +205,7 @@ def test_tables_show_the_level_of_a_verdict_that_their_interval_would_not_give(t
 def test_arm_without_a_comparable_result_has_the_reason_and_comes_last(tmp_path: Path) -> None:
     sees = {"sees_future": 1.0, "sees_rows": 0.0, "with_future": 0.055, "without_future": 4.2, "checked": 4}
     world = World(effects={"mha": 0.0, "gqa": -1.5, "mqa": 0.06}, leakage={"gqa": sees})
-    claim = {"says": "mqa is as good", "arm": "mqa", "is": "within", "threshold": 0.03}
+    claim = declare_claim("mqa is as good", "mqa", "within", 0.03)
     report = make_report(tmp_path, world, claims=[claim])
     note = "NOT COMPARABLE: sees future tokens in 5 of 5 runs"
     table = build_arms_table(report)
@@ -238,7 +235,7 @@ def test_cache_is_the_bytes_that_each_arm_holds(tmp_path: Path) -> None:
         replace_result(run, metrics=run.result.metrics | {"cache/share": 0.375}) if run.arm == "gqa" else run
         for run in write_runs(tmp_path, World())
     ]
-    report = make_report(tmp_path, runs=runs)
+    report = make_report(runs)
     model_bytes = {run.arm: run.result.estimate.kv_bytes_per_token for run in runs}
     held = model_bytes | {"gqa": model_bytes["gqa"] * 0.375}
     assert {row["arm"]: row["kv_bytes_per_token"] for row in read_table(report, "arms")} == held
@@ -255,7 +252,7 @@ def test_cache_is_the_bytes_that_each_arm_holds(tmp_path: Path) -> None:
     ("experiment", "arm", "label", "corpus", "mean"),
     [
         ("lossy_caches", "window_needle", "loss increase at distance/48", "", 6.6),
-        ("gqa_vs_mha", "mqa", "", "pydocs", 0.0205),
+        ("gqa_vs_mha", "mqa", "", "pydocs", 0.0205),  # that of gqa_alone is larger, but may be noise
     ],
 )
 def test_worst_case_is_the_largest_harm_over_arms_conditions_and_corpora(
@@ -279,42 +276,40 @@ def test_worst_case_of_a_metric_that_is_better_if_higher_is_a_fall(tmp_path: Pat
 CLEARLY_BETTER = World(effects={"mha": 0.0, "gqa": -0.5})
 
 
-def list_verdicts(
-    folder: Path, steps: int | None = None, world: World = CLEARLY_BETTER, **changes: Any
-) -> list[str]:
-    """List the verdicts of the claims, with `changes` in every run result and so many training steps."""
+UNSURE = World(effects={"mha": 0.0, "gqa": 0.02}, sd=0.06)
+
+
+@pytest.mark.parametrize(
+    ("world", "changes", "verdict"),
+    [
+        (CLEARLY_BETTER, {}, "REFUTED"),
+        (CLEARLY_BETTER, {"steps": 4}, "UNTRAINED"),
+        (UNSURE, {}, "INCONCLUSIVE"),
+        (UNSURE, {"steps": 4}, "UNTRAINED"),
+        (CLEARLY_BETTER, {"metrics": {"val/loss": math.log(97), "val/best_loss": math.log(97)}}, "UNTRAINED"),
+        (CLEARLY_BETTER, {"steps": 4, "config": {"parent": "mha"}}, "REFUTED"),
+        (CLEARLY_BETTER, {"metrics": {"val/loss": 2.0}, "guess": 2.02}, "UNTRAINED"),
+        (CLEARLY_BETTER, {"metrics": {"val/loss": 2.0}, "guess": 2.1}, "SUPPORTED"),
+    ],
+)
+def test_untrained_models_decide_counted_claims_only(
+    tmp_path: Path, world: World, changes: dict[str, Any], verdict: str
+) -> None:
     runs = []
-    for run in write_runs(folder, world):
+    for run in write_runs(tmp_path, world):
+        fields = dict(changes)
         estimate = run.result.estimate
-        shorter = estimate if steps is None else estimate.model_copy(update={"steps": steps})
-        config = run.result.config | changes.get("config", {})
-        runs.append(replace_result(run, **{"estimate": shorter} | changes | {"config": config}))
-    report = make_report(folder, world, runs)
-    verdicts = [claim.verdict for claim in report.verdict.claims]
+        steps, data = fields.pop("steps", estimate.steps), estimate.data
+        data = data | {"guessing_loss": fields.pop("guess")} if "guess" in fields else data
+        config = run.result.config | fields.pop("config", {})
+        estimate = replace_fields(estimate, steps=steps, data=data)
+        runs.append(replace_result(run, estimate=estimate, config=config, **fields))
+    report = make_report(runs, world)
+    assert [claim.verdict for claim in report.verdict.claims] == [verdict, "SUPPORTED"]
     for claim in report.verdict.claims:
         assert claim.required_seeds is None or claim.verdict == "INCONCLUSIVE", "no number of seeds helps"
     statuses = compute_claim_statuses(build_context(world), runs)
-    assert [status.verdict for status in statuses] == verdicts, "`status` shows what the report will"
-    return verdicts
-
-
-def test_untrained_models_decide_counted_claims_only(tmp_path: Path) -> None:
-    assert list_verdicts(tmp_path / "whole") == ["REFUTED", "SUPPORTED"]
-    assert list_verdicts(tmp_path / "few", steps=4) == ["UNTRAINED", "SUPPORTED"]
-    unsure = World(effects={"mha": 0.0, "gqa": 0.02}, sd=0.06)
-    assert list_verdicts(tmp_path / "unsure", world=unsure) == ["INCONCLUSIVE", "SUPPORTED"]
-    assert list_verdicts(tmp_path / "both", steps=4, world=unsure) == ["UNTRAINED", "SUPPORTED"]
-    guess = {"val/loss": math.log(97), "val/best_loss": math.log(97)}
-    assert list_verdicts(tmp_path / "guess", metrics=guess) == ["UNTRAINED", "SUPPORTED"]
-    assert list_verdicts(tmp_path / "parent", steps=4, config={"parent": "mha"}) == ["REFUTED", "SUPPORTED"]
-
-    for best_guess, verdict in ((2.02, "UNTRAINED"), (2.1, "REFUTED")):
-        estimate = write_runs(tmp_path / f"of_data{best_guess}", CLEARLY_BETTER)[0].result.estimate
-        data = estimate.data | {"guessing_loss": best_guess}
-        changes = {"metrics": {"val/loss": 2.0}, "estimate": estimate.model_copy(update={"data": data})}
-        assert (list_verdicts(tmp_path / f"guess{best_guess}", **changes)[0] == "UNTRAINED") == (
-            verdict == "UNTRAINED"
-        )
+    assert [status.verdict for status in statuses] == [verdict, "SUPPORTED"], "`status` shows the same"
 
 
 def test_term_is_explained_once_and_markup_is_escaped() -> None:
@@ -325,8 +320,3 @@ def test_term_is_explained_once_and_markup_is_escaped() -> None:
     assert DEFINITIONS["margin"] in first
     assert 'class="term"' not in glossary.explain_terms("nats and margins")
     assert 'class="term"' not in Glossary().explain_terms("an alarming pharmacy"), "no words inside others"
-
-
-def test_no_two_of_43_arms_share_color_and_shape() -> None:
-    arms = [f"arm {i}" for i in range(43)]
-    assert len(set(vega_layers.assign_styles(arms, arms[0]).values())) == 43

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from synthetic import World, build_context, build_provenance, write_runs
+from synthetic import World, build_context, build_provenance, replace_fields, write_runs
 
 from attnlab import stats
 from attnlab.report.report_builder import build_report
@@ -52,10 +52,8 @@ def test_arms_of_equal_bytes_are_grouped_with_their_distance_to_the_best(many_ar
         "arm_7": 64.0,
         "arm_5": 32.0,
     }  # two share half of the others' 128, one has its own
-    points = [point.model_copy(update={"x": bytes_by_arm.get(point.arm, 128.0)}) for point in cache.points]
-    many_arms_report = many_arms_report.model_copy(
-        update={"tradeoff": [cache.model_copy(update={"points": points})]}
-    )
+    points = [replace_fields(point, x=bytes_by_arm.get(point.arm, 128.0)) for point in cache.points]
+    many_arms_report = replace_fields(many_arms_report, tradeoff=[replace_fields(cache, points=points)])
     tables = list_tables([tradeoff.build(many_arms_report, PageContext())])
     rows = [*tables["equal_cache"].iterate_records()]
     assert [row["arm"] for row in rows] == [

@@ -1,13 +1,10 @@
 """The line under an arm: the options that distinguish it, short."""
 
-from pathlib import Path
-
 import pytest
+from rendering import REFERENCES
 
 from attnlab.report.schema import load_report
 from attnlab.report.tables.arm_options import MAX_LENGTH, cut_options, describe_arm_options
-
-REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 
 
 def describe(name: str) -> dict[str, str]:

@@ -18,17 +18,33 @@ from attnlab.report.pages.report_files import write_report
 pytestmark = BROWSER_MARKS
 
 
+def hover_cell(page: Any, q: int, k: int) -> Any:
+    """Point at a cell of the first map and return the tooltip."""
+    canvas = page.locator("#head-view canvas.map").first
+    canvas.wait_for()
+    cell, gap = (float(canvas.get_attribute(f"data-{key}")) for key in ("cell", "gap"))
+    canvas.hover(position={"x": (k + 0.5) * cell, "y": gap + (q + 0.5) * cell})
+    return page.locator("#head-view .tip")
+
+
 def test_address_restores_the_view_of_a_head(browser: Any, synthetic_reports: Mapping) -> None:
     with Visit(browser, find_page(synthetic_reports, "good"), "#head=gqa/1/2&q=7&rescale&nofirst") as visit:
         page = visit.page
-        page.locator("#head-view h4").wait_for()
-        assert (
-            page.locator("#head-view h4").inner_text().startswith("gqa, seed 0, layer 1, head 2 (KV group 1)")
-        )
+        title = page.locator("#head-view h4")
+        title.wait_for()
+        assert title.inner_text().startswith("gqa, seed 0, layer 1, head 2 (KV group 1)")
         boxes = page.locator("#head-view input[type=checkbox]").all()
         assert [box.is_checked() for box in boxes] == [True, True]
         assert page.locator("#head-view .text span.query").inner_text() == "the cat sat"[7]
         assert page.evaluate("location.hash") == "#head=gqa/1/2&q=7&rescale&nofirst"
+        text, canvas = (page.locator(f"#head-view {part}").first for part in (".text", "canvas.map"))
+        assert text.bounding_box()["y"] < canvas.bounding_box()["y"]
+        assert float(canvas.get_attribute("data-cell")) >= 8, "room for labels"
+        page.get_by_role("navigation").get_by_role("link", name="Attention maps").click()
+        top = page.locator("#head-view").evaluate("(view) => view.getBoundingClientRect().top")
+        assert 0 < top < 300
+    with Visit(browser, find_page(synthetic_reports, "nothing")) as visit:
+        assert visit.page.get_by_role("link", name="Attention maps").count() == 0
 
 
 def test_head_is_opened_by_click_and_controlled_by_keys(browser: Any, synthetic_reports: Mapping) -> None:
@@ -73,17 +89,23 @@ def test_hovering_shows_the_weight_in_attention_npz(browser: Any, synthetic_repo
     from attnlab.report.tables.map_archive import unpack_maps
 
     report, folder = synthetic_reports["good"]
-    entry = select_page_maps(report, folder).maps[0]
-    weights, _ = unpack_maps(entry)
+    mha, gqa = (
+        (unpack_maps(entry)[0].astype(float) / 255) ** 2
+        for entry in select_page_maps(report, folder).maps
+        if entry.arm in ("gqa", "mha")
+    )
     with Visit(browser, folder / "report.html", "#head=mha/0/0") as visit:
-        canvas, readout = visit.page.locator("#head-view canvas.map").first, visit.page.locator(".readout")
-        canvas.wait_for()
-        cell, gap = (float(canvas.get_attribute(f"data-{key}")) for key in ("cell", "gap"))
         for q, k in ((6, 5), (3, 9)):
-            canvas.hover(position={"x": (k + 0.5) * cell, "y": gap + (q + 0.5) * cell})
-            value = f"{(weights[0, 0, q, k] / 255) ** 2:.3f}" if k <= q else "masked"
-            assert readout.inner_text().startswith(f"(q{q} ")
-            assert readout.inner_text().endswith(value)
+            hover_cell(visit.page, q, k)
+            text = visit.page.locator(".readout").inner_text()
+            assert text.startswith(f"(q{q} ")
+            assert text.endswith(f"{mha[0, 0, q, k]:.3f}" if k <= q else "masked")
+    difference = "#head=gqa/1/mean&beside=mha/1/mean/0&difference"
+    with Visit(browser, folder / "report.html", difference) as visit:
+        hover_cell(visit.page, 6, 3)
+        value = visit.page.locator(".readout").inner_text().rpartition(" ")[2]
+        expected = gqa[1, :, 6, 3].mean() - mha[1, :, 6, 3].mean()
+        assert float(value.replace("−", "-")) == pytest.approx(expected, abs=6e-4)
 
 
 @pytest.mark.parametrize(
@@ -123,26 +145,6 @@ def test_difference_across_runs_starts_with_means(browser: Any, synthetic_report
         playwright.expect(page.locator("#head-view .caution")).to_contain_text("You paired these two heads")
 
 
-def test_difference_map_equals_the_difference_of_maps(browser: Any, synthetic_reports: Mapping) -> None:
-    from attnlab.report.tables.map_archive import unpack_maps
-
-    weights = [
-        (unpack_maps(entry)[0][1].astype(float) / 255) ** 2
-        for entry in select_page_maps(*synthetic_reports["good"]).maps
-        if entry.arm in ("gqa", "mha")
-    ]
-    mha, gqa = (of_layer.mean(0)[6, 3] for of_layer in weights)
-    with Visit(
-        browser, find_page(synthetic_reports, "good"), "#head=gqa/1/mean&beside=mha/1/mean/0&difference"
-    ) as visit:
-        canvas = visit.page.locator("#head-view canvas.map").first
-        canvas.wait_for()
-        cell, gap = (float(canvas.get_attribute(f"data-{key}")) for key in ("cell", "gap"))
-        canvas.hover(position={"x": 3.5 * cell, "y": gap + 6.5 * cell})
-        value = visit.page.locator(".readout").inner_text().rpartition(" ")[2]
-        assert float(value.replace("−", "-")) == pytest.approx(gqa - mha, abs=6e-4)
-
-
 def test_text_and_slider_are_controlled_by_keys(browser: Any, synthetic_reports: Mapping) -> None:
     with Visit(browser, find_page(synthetic_reports, "good")) as visit:
         page = visit.page
@@ -156,30 +158,6 @@ def test_text_and_slider_are_controlled_by_keys(browser: Any, synthetic_reports:
         page.keyboard.press("Home")
         playwright.expect(page).to_have_url(re.compile("&step=133&q=1$"))
         assert page.locator("#head-view .steps").inner_text().endswith("133 of 400 steps")
-
-
-@pytest.mark.parametrize("width", [390, 1280, 1920])
-def test_text_precedes_a_map_with_room_for_labels(
-    browser: Any, synthetic_reports: Mapping, width: int
-) -> None:
-    settings = {"viewport": {"width": width, "height": 900}}
-    with Visit(browser, find_page(synthetic_reports, "good"), "#head=gqa/1/2", **settings) as visit:
-        text, canvas = (visit.page.locator(f"#head-view {part}").first for part in (".text", "canvas.map"))
-        canvas.wait_for()
-        assert text.bounding_box()["y"] < canvas.bounding_box()["y"]
-        assert float(canvas.get_attribute("data-cell")) >= 8
-
-
-def test_randomly_chosen_head_opens(browser: Any, synthetic_reports: Mapping) -> None:
-    with Visit(browser, find_page(synthetic_reports, "good")) as visit:
-        holder = visit.page.locator(".picks .picked").nth(1).locator(".head").first
-        arm, seed, layer, head = (
-            holder.get_attribute(f"data-{key}") for key in ("arm", "seed", "layer", "head")
-        )
-        holder.locator("button").click()
-        visit.page.locator("#head-view h4").wait_for()
-        title = visit.page.locator("#head-view h4").inner_text()
-        assert title.startswith(f"{arm}, seed {seed}, layer {layer}, head {head} ")
 
 
 def test_hostile_address_opens_nothing(browser: Any, synthetic_reports: Mapping) -> None:
@@ -200,15 +178,12 @@ def test_rows_without_the_first_token_sum_to_one(browser: Any, tmp_path: Path) -
         replace(run, maps={**run.maps, "maps": run.maps["maps"] // 2})
         for run in write_runs(tmp_path / "runs", world)
     ]
-    folder = write_report(tmp_path / "report", make_report(None, world, half), half)
+    folder = write_report(tmp_path / "report", make_report(half, world), half)
     with Visit(browser, folder, "#head=mha/0/2&nofirst") as visit:
-        canvas, readout = visit.page.locator("#head-view canvas.map").first, visit.page.locator(".readout")
-        canvas.wait_for()
-        cell, gap = (float(canvas.get_attribute(f"data-{key}")) for key in ("cell", "gap"))
         weights = []
         for key in range(6):
-            canvas.hover(position={"x": (key + 0.5) * cell, "y": gap + 5.5 * cell})
-            weights.append(float(readout.inner_text().split()[-1]))
+            hover_cell(visit.page, 5, key)
+            weights.append(float(visit.page.locator(".readout").inner_text().split()[-1]))
         assert weights[0] == 0
         assert sum(weights) == pytest.approx(1, abs=0.01)
 
@@ -229,15 +204,6 @@ def test_notebook_page_is_apart_from_its_surroundings(
         assert visit.trouble == []
 
 
-def test_explorer_has_an_entry_in_the_navigation(browser: Any, synthetic_reports: Mapping) -> None:
-    with Visit(browser, find_page(synthetic_reports, "good")) as visit:
-        visit.page.get_by_role("navigation").get_by_role("link", name="Attention maps").click()
-        top = visit.page.locator("#head-view").evaluate("(view) => view.getBoundingClientRect().top")
-        assert 0 < top < 300
-    with Visit(browser, find_page(synthetic_reports, "nothing")) as visit:
-        assert visit.page.get_by_role("link", name="Attention maps").count() == 0
-
-
 def test_runs_are_grouped_by_arm_with_their_seeds_inside(browser: Any, synthetic_reports: Mapping) -> None:
     with Visit(browser, find_page(synthetic_reports, "good")) as visit:
         groups = visit.page.locator("select[name=run] optgroup")
@@ -253,19 +219,11 @@ def test_runs_are_grouped_by_arm_with_their_seeds_inside(browser: Any, synthetic
             assert len(options) == len(set(options))
 
 
-def hover_cell(page: Any, q: int, k: int) -> Any:
-    """Point at a cell of the first map and return the tooltip."""
-    canvas = page.locator("#head-view canvas.map").first
-    cell, gap = (float(canvas.get_attribute(f"data-{key}")) for key in ("cell", "gap"))
-    canvas.hover(position={"x": (k + 0.5) * cell, "y": gap + (q + 0.5) * cell})
-    return page.locator("#head-view .tip")
-
-
 @pytest.mark.parametrize("width", [390, 1280])
 def test_tooltip_stays_at_the_pointer_and_on_the_screen(browser: Any, tmp_path: Path, width: int) -> None:
     world = World({"mha": 0.0, "gqa": 0.0}, seeds=[0, 1], tokens=[f"token_{i:02}" for i in range(40)])
     runs = write_runs(tmp_path / "runs", world)
-    report = make_report(None, world, runs)
+    report = make_report(runs, world)
     page_file = write_report(tmp_path / "report", report, runs)
     with Visit(
         browser, page_file, "#head=mha/0/0&view=map", viewport={"width": width, "height": 500}

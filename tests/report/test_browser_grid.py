@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, build_context, build_provenance, build_timing, write_runs
-from visits import BROWSER_MARKS, Visit
+from rendering import make_report
+from synthetic import World, write_runs
+from visits import BROWSER_MARKS, Visit, find_barriers
 
 from attnlab.report.pages.report_files import write_report
-from attnlab.report.report_builder import build_report
 from attnlab.store.experiment_schema import SweptGrid
 
 pytestmark = BROWSER_MARKS
@@ -35,8 +35,8 @@ def grid_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     effects = {arm: 0.01 * (7 * i % 20) for i, arm in enumerate(arms)}
     world = World(effects=effects, seeds=[0, 1], status={(arms[3], 1): "diverged"})
     runs = write_runs(tmp_path_factory.mktemp("runs"), world)
-    context = build_context(world, baseline=arms[0], claims=[], grid=grid, not_preregistered=True)
-    report = build_report(context, runs, build_timing(world), build_provenance())
+    settings = {"baseline": arms[0], "claims": [], "grid": grid, "not_preregistered": True}
+    report = make_report(runs, world, is_timed=True, **settings)
     return write_report(tmp_path_factory.mktemp("reports") / "grid", report, runs)
 
 
@@ -52,9 +52,5 @@ def test_grid_is_readable_and_the_page_never_scrolls_sideways(browser: Any, grid
 
 
 def test_grid_is_accessible(browser: Any, grid_page: Path) -> None:
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe is not installed: pip install -e '.[browser]'"
-    )
     with Visit(browser, grid_page, color_scheme="dark") as visit:
-        violations = axe.Axe().run(visit.page, context="#grid").response["violations"]
-        assert not [rule["id"] for rule in violations if rule["impact"] in ("serious", "critical")]
+        assert find_barriers(visit.page) == []

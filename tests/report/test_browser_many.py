@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic import World, build_context, build_provenance, build_timing, write_runs
+from rendering import make_report
+from synthetic import World, declare_claim, write_runs
 from visits import BROWSER_MARKS, Visit
 
 from attnlab.report.pages.report_files import write_report
-from attnlab.report.report_builder import build_report
 
 pytestmark = BROWSER_MARKS
 ARMS = ["mha", *(f"arm_{i:02}" for i in range(1, 20))]
@@ -20,11 +20,9 @@ def many_arms_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = list("the dog sat on the mat, and the cat sat on the dog; so it lay.\n\n")
     assert len(text) == 64, "as a probe of size S"
     world = World(effects=effects, seeds=[0, 1, 2], tokens=text, points=3, sample="the dog sat on the cat")
-    claims = [
-        {"says": f"{arm} is as good", "arm": arm, "is": "within", "threshold": 0.03} for arm in ARMS[1:6]
-    ]
+    claims = [declare_claim(f"{arm} is as good", arm, "within", 0.03) for arm in ARMS[1:6]]
     runs = write_runs(tmp_path_factory.mktemp("many"), world)
-    report = build_report(build_context(world, claims=claims), runs, build_timing(world), build_provenance())
+    report = make_report(runs, world, is_timed=True, claims=claims)
     return write_report(tmp_path_factory.mktemp("reports") / "many", report, runs)
 
 

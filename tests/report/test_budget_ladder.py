@@ -1,11 +1,11 @@
 """Combined report of several budgets: the verdict follows each seed, and no text speaks of sizes."""
 
 import re
-from typing import Any
 
 import ledger_rows
 import numpy as np
 import pytest
+from synthetic import replace_fields
 from test_replications import create_report
 
 from attnlab.report.ladder_schema import load_ladder
@@ -15,6 +15,7 @@ from attnlab.report.replications.ladder_analysis import build_ladder_report
 from attnlab.report.replications.ladder_figures import build_effect_charts, build_loss_charts
 from attnlab.report.schema import Report
 from attnlab.stats.replications.budget_verdict import BudgetTrajectories
+from attnlab.store.experiment_schema import LadderConfig
 
 BUDGETS = {"1x": 1.0, "2x": 2.0, "4x": 4.0, "8x": 8.0}
 LADDER = {
@@ -26,16 +27,17 @@ LADDER = {
 def create_budget(name: str, effects: list[float]) -> Report:
     """A report at one budget whose paired differences are exactly these."""
     report = create_report("rung", name, 0.0, seeds=len(effects), flops=1e10, together="heads@tokens")
-    content: dict[str, Any] = report.to_dict()
-    content["replication"]["ladder"] = LADDER
-    for run in content["runs"]:
-        run["budget"]["tokens"] = round(4e5 * BUDGETS[name])
-        run["budget"]["flops_per_token"] = 1e4
-        if run["arm"] == "four":
-            run["metrics"]["val/loss"] = 2.0 + effects[run["seed"]]
-        else:
-            run["metrics"]["val/loss"] = 2.0
-    return Report.model_validate(content)
+    tokens = round(4e5 * BUDGETS[name])
+    runs = [
+        replace_fields(
+            run,
+            budget__tokens=tokens,
+            metrics={"val/loss": 2.0 + effects[run.seed] * (run.arm == "four")},
+        )
+        for run in report.runs
+    ]
+    ladder = LadderConfig.model_validate(LADDER)
+    return replace_fields(report, replication__ladder=ladder, runs=runs)
 
 
 def create_budget_ladder(*means: float, seeds: int = 6) -> dict[str, Report]:
@@ -81,7 +83,7 @@ def test_a_seed_without_every_budget_is_left_out():
     reports = create_budget_ladder(-0.06, -0.06, -0.06, -0.06)
     last = reports["heads@tokens.8x"]
     runs = [run for run in last.runs if run.seed != 0]
-    reports["heads@tokens.8x"] = last.model_copy(update={"runs": runs})
+    reports["heads@tokens.8x"] = replace_fields(last, runs=runs)
     [row] = build_ladder_report(reports).comparisons
     assert [effect.n for effect in row.effects] == [5, 5, 5, 5]
     kept = BudgetTrajectories([1, 2, 4, 8], np.array([effect.differences for effect in row.effects]).T)
@@ -92,10 +94,11 @@ def test_figures_are_drawn_at_the_tokens_of_each_budget():
     """An arm with more FLOPs per token has the same tokens, so its points share the baseline's x."""
     reports = create_budget_ladder(-0.1, -0.06, -0.03, -0.001)
     for title, report in reports.items():
-        content = report.to_dict()
-        for run in content["runs"]:
-            run["budget"]["flops_per_token"] *= 1.7 if run["arm"] == "four" else 1
-        reports[title] = Report.model_validate(content)
+        runs = [
+            replace_fields(run, budget__flops_per_token=1.7e4 if run.arm == "four" else 1e4)
+            for run in report.runs
+        ]
+        reports[title] = replace_fields(report, runs=runs)
     ladder = build_ladder_report(reports)
     tokens = {float(size.tokens) for size in ladder.sizes}
     [losses] = build_loss_charts(ladder)
@@ -135,6 +138,6 @@ def test_arms_with_other_learning_rates_have_a_caveat_about_budgets():
     ladder = build_ladder_report(create_budget_ladder(-0.1, -0.06, -0.03, -0.001))
     [row] = ladder.comparisons
     rates = {row.arm: 0.006, row.against: 0.003}
-    sizes = [size.model_copy(update={"learning_rates": rates}) for size in ladder.sizes]
-    caveat = ladder_page.describe_learning_rate_caveat(ladder.model_copy(update={"sizes": sizes}), row)
+    sizes = [replace_fields(size, learning_rates=rates) for size in ladder.sizes]
+    caveat = ladder_page.describe_learning_rate_caveat(replace_fields(ladder, sizes=sizes), row)
     assert "they are not tuned at the other budgets, so part of the effect there" in caveat

@@ -3,10 +3,11 @@
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from rendering import REFERENCES
+from synthetic import replace_fields
 
 from attnlab.config import CONF
 from attnlab.errors import InvalidConfig
@@ -18,7 +19,6 @@ from attnlab.report.replications.ladder_page import build_ladder_page
 from attnlab.report.schema import Report, load_report
 from attnlab.report.tables import claim_sources
 
-REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 CURRENT = OmegaConf.load(CONF / "experiment" / "gqa_vs_mha.yaml")
 SAYS = [claim.says for claim in CURRENT.claims]
 SAMPLED = SAYS[:3]  # claims that seeds decide: those about bytes are exact
@@ -27,20 +27,15 @@ OLD_WORDS = "the wording of a year ago"
 
 def age(report: Report) -> Report:
     """Give a report and its preregistration other words than the current experiment file has."""
-    claims = [
-        claim.model_copy(update={"says": f"{OLD_WORDS} {i}"}) for i, claim in enumerate(report.verdict.claims)
-    ]
-    rows = [
-        row.model_copy(update={"says": f"{OLD_WORDS} {i}"}) for i, row in enumerate(report.corpora.claims)
-    ]
+    claims = [replace_fields(claim, says=f"{OLD_WORDS} {i}") for i, claim in enumerate(report.verdict.claims)]
+    rows = [replace_fields(row, says=f"{OLD_WORDS} {i}") for i, row in enumerate(report.corpora.claims)]
     preregistered = {**report.reproduce.preregistered, "question": OLD_WORDS}
-    return report.model_copy(
-        update={
-            "experiment": report.experiment.model_copy(update={"question": OLD_WORDS}),
-            "verdict": report.verdict.model_copy(update={"claims": claims}),
-            "corpora": report.corpora.model_copy(update={"claims": rows}),
-            "reproduce": report.reproduce.model_copy(update={"preregistered": preregistered}),
-        }
+    return replace_fields(
+        report,
+        experiment__question=OLD_WORDS,
+        verdict__claims=claims,
+        corpora__claims=rows,
+        reproduce__preregistered=preregistered,
     )
 
 
@@ -53,19 +48,16 @@ def test_claims_take_the_current_words_on_every_corpus_and_keep_all_numbers(name
     assert new.experiment.question == CURRENT.question
     assert new.reproduce == old.reproduce, "the preregistration keeps its words"
     for before, after in zip(old.verdict.claims, new.verdict.claims, strict=True):
-        assert after == before.model_copy(update={"says": after.says, "reason": after.reason})
+        assert after == replace_fields(before, says=after.says, reason=after.reason)
 
 
 def test_a_claim_with_another_comparison_and_a_changed_question_keep_their_words():
     old = age(load_report(REFERENCES / "gqa_vs_mha" / "report.json"))
     [first, second, *others] = old.verdict.claims
     in_nats = {"threshold": 0.5, "threshold_text": None}
-    claims = [first.model_copy(update=in_nats), second.model_copy(update={"arm": "gqa"}), *others]
-    changed = old.model_copy(
-        update={
-            "verdict": old.verdict.model_copy(update={"claims": claims}),
-            "experiment": old.experiment.model_copy(update={"question": "a question of the command line"}),
-        }
+    claims = [replace_fields(first, **in_nats), replace_fields(second, arm="gqa"), *others]
+    changed = replace_fields(
+        old, verdict__claims=claims, experiment__question="a question of the command line"
     )
     new = claim_sources.reword_report(changed)
     assert [claim.says for claim in new.verdict.claims] == [first.says, second.says, *SAYS[2:]]

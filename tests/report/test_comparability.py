@@ -1,24 +1,26 @@
 """Only like is compared with like: claims, effects, rankings and the answer agree on incomparable pairs."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rates import build_tuning_result
 from rendering import make_report, read_table
-from synthetic import CONTEXT, World, replace_result, write_runs
+from synthetic import CONTEXT, KV, World, replace_fields, replace_result, write_runs
 
 from attnlab.errors import InvalidConfig
 from attnlab.report.answer import answer_question, describe_scope
 from attnlab.report.replications.arm_pairs import compute_differences
 from attnlab.report.schema import Effect, ReplicationContext, Report
 from attnlab.report.tables.wording import describe_claim
+from attnlab.report.verdicts.results import Run
 from attnlab.store.run_schema import Metric
 from attnlab.sweep.plan.experiment_validation import complete_experiment
 
 SEES = {"sees_future": 1, "sees_rows": 0, "next_token": 1, "prefix": 0, "difference": 5.0,
         "with_future": 0.055, "without_future": 4.2, "checked": 63, "longest": 192}  # fmt: skip
-UNDECIDED = "INCONCLUSIVE"  # pairs that are comparable but equal have no spread and no interval
 CAUSAL = SEES | {"sees_future": 0, "difference": 0.0, "with_future": 1.78, "without_future": 1.78}
 
 
@@ -40,81 +42,85 @@ def list_ranked_arms(report: Report) -> list[str]:
     return [row["arm"] for row in read_table(report, "arms") if row["is_ranked"]]
 
 
+def replace_estimate(run: Run, **changes: Any) -> dict[str, Any]:
+    """The change of a run's result that replaces fields of its estimate."""
+    return {"estimate": replace_fields(run.result.estimate, **changes)}
+
+
+def change_data(run: Run) -> dict[str, Any]:
+    return replace_estimate(run, data=run.result.estimate.data | {"validation": str(run.seed)})
+
+
+def change_unit(run: Run) -> dict[str, Any]:
+    other = {"val/loss": Metric("val/loss", unit="bits")}
+    return {"metric_definitions": run.result.metric_definitions | other}
+
+
 @pytest.mark.parametrize(
-    ("unknown_in", "verdict"), [(("gqa",), "NOT COMPARABLE"), (("mha", "gqa", "mqa"), "SUPPORTED")]
-)
-def test_controlled_resource_that_one_arm_does_not_report_is_not_comparable(
-    tmp_path: Path, unknown_in: tuple[str, ...], verdict: str
+    ("arms", "change", "says"),
+    [
+        (("gqa",), lambda run: replace_estimate(run, flops_per_token=None),
+         "training FLOPs per token: controlled, but gqa has no value"),
+        (("mha", "gqa", "mqa"), lambda run: replace_estimate(run, flops_per_token=None), None),
+        (("gqa",), lambda run: {"leakage": SEES} if run.seed == 2 else {}, "in 1 of 5 runs"),
+        (("gqa",), change_unit, "unit bits and nats"),
+        (("mha", "gqa", "mqa"), change_data, None),
+        (("gqa",), lambda run: {"status": "crashed", "metrics": {}}, None),
+        (("gqa",), lambda run: {"recomputed": {"val/loss": run.result.metrics["val/loss"] + 1e-4}}, None),
+    ],
+)  # fmt: skip
+def test_results_that_differ_in_one_arm_are_not_comparable(
+    tmp_path: Path, arms: tuple[str, ...], change: Callable[[Run], dict[str, Any]], says: str | None
 ) -> None:
-    runs = [
-        replace_result(run, estimate=run.result.estimate.model_copy(update={"flops_per_token": None}))
-        if run.arm in unknown_in
-        else run
-        for run in write_runs(tmp_path, World())
-    ]
-    report = make_report(None, World(), runs, controlled=["flops"])
-    assert list_verdicts(report)[0] == verdict
-    text = "training FLOPs per token: controlled, but gqa has no value"
-    assert (report.verdict.claims[0].not_comparable == [text]) == (verdict == "NOT COMPARABLE")
-
-
-def test_arm_without_a_finished_run_is_not_incomparable(tmp_path: Path) -> None:
-    world = World(status={("gqa", seed): "crashed" for seed in range(5)})
-    report = make_report(tmp_path, world)
-    assert list_verdicts(report)[0] == "NO RESULT"
-    assert not any(line.startswith("gqa: ") for line in report.warnings)
+    runs = write_runs(tmp_path, World())
+    runs = [replace_result(run, **change(run)) if run.arm in arms else run for run in runs]
+    report = make_report(runs, controlled=["flops"])
+    first = report.verdict.claims[0]
+    assert (first.verdict == "NOT COMPARABLE") == bool(says)
+    assert (
+        says in describe_claim(first)
+        if says
+        else not any(line.startswith("gqa: ") for line in report.warnings)
+    )
 
 
 @pytest.mark.parametrize("kind", ["sees_future", "sees_rows"])
-def test_leaking_arm_is_not_comparable_in_claims_effects_and_ranking(tmp_path: Path, kind: str) -> None:
-    world = World(effects={"mha": 0.0, "gqa": -1.5, "mqa": 0.06}, leakage={"gqa": CAUSAL | {kind: 1}})
+def test_leaking_arm_is_not_comparable_and_has_no_difference_anywhere(tmp_path: Path, kind: str) -> None:
+    leakage = {"gqa": CAUSAL | {kind: 1}}
+    world = World(effects={"mha": 0.0, "gqa": -1.5, "mqa": 0.06}, leakage=leakage, sample="the cat sat")
     report = make_report(tmp_path, world)
     assert list_verdicts(report) == ["NOT COMPARABLE", "SUPPORTED", "SUPPORTED"], (
         "a cache's bytes are counted"
     )
-    assert get_effect(report, "gqa").verdict == "NOT COMPARABLE"
-    assert [getattr(get_effect(report, "gqa"), key) for key in ("mean", "low", "high", "p")] == [None] * 4
+    effect, first = get_effect(report, "gqa"), report.verdict.claims[0]
+    assert effect.verdict == "NOT COMPARABLE"
+    assert [getattr(effect, key) for key in ("mean", "low", "high", "p")] == [None] * 4
+    assert {pair.difference for pair in effect.pairs} == {None}
     assert list_ranked_arms(report) == ["mha", "mqa"]
     assert all("gqa" not in panel.pareto_front for panel in report.tradeoff)
     assert report.leakage.arms == ["gqa"]
     assert any(line.startswith("gqa") for line in report.warnings)
-
-
-def test_incomparable_pair_has_no_difference_anywhere(tmp_path: Path) -> None:
-    world = World(effects={"mha": 0.0, "gqa": -1.5, "mqa": 0.06}, leakage={"gqa": SEES}, sample="the cat sat")
-    report = make_report(tmp_path, world)
-    first = report.verdict.claims[0]
     assert [getattr(first.decision, key) for key in ("estimate", "low", "high", "p")] == [None] * 4
     fields = ("interval", "required_seeds", "threshold_sign_flip", "training_equivalent", "sign_flip")
     assert [getattr(first, key) for key in fields] == [None] * 5
-    assert {pair.difference for pair in get_effect(report, "gqa").pairs} == {None}
     assert {line.arm for line in report.curves.differences} == {"mqa"}
     differences = {arm.arm: arm.difference for arm in report.text.token_categories[0].arms}
     assert differences["gqa"] is None
     assert differences["mqa"] is not None
-    assert compute_differences(report, "gqa", "mha", "val/loss") == {}, (
+    assert [len(compute_differences(report, arm, "mha", "val/loss")) for arm in ("gqa", "mqa")] == [0, 5], (
         "so a ladder and several texts have none either"
     )
-    assert len(compute_differences(report, "mqa", "mha", "val/loss")) == 5
 
 
-def test_leakage_in_any_run_or_in_the_baseline_leaves_nothing_to_compare(tmp_path: Path) -> None:
-    runs = write_runs(tmp_path / "runs", World())
-    runs = [replace_result(r, leakage=SEES) if (r.arm, r.seed) == ("gqa", 2) else r for r in runs]
-    first = make_report(None, World(), runs).verdict.claims[0]
-    reason = "gqa sees future tokens in 1 of 5 runs: loss 0.055 nats with the true future tokens, "
-    reason += "4.2 with substituted ones"
-    assert first.not_comparable == [reason]
-    assert describe_claim(first) == f"gqa vs mha: {reason} (NOT COMPARABLE). 5 paired seeds."
-    report = make_report(tmp_path / "baseline", World(leakage={"mha": SEES}))
+def test_leaking_baseline_leaves_nothing_to_compare_or_rank(tmp_path: Path) -> None:
+    report = make_report(tmp_path, World(leakage={"mha": SEES}))
     assert list_verdicts(report)[:2] == ["NOT COMPARABLE"] * 2
     assert list_ranked_arms(report) == []
-    causal = make_report(tmp_path / "causal", World(leakage={"gqa": CAUSAL}), leakage=["gqa"])
-    assert "gqa is preregistered under leakage, but sees no future tokens." in causal.leakage.notes
-    assert "gqa" in list_ranked_arms(causal)
-    no_targets = make_report(tmp_path / "no_targets", World(leakage={"gqa": SEES | {"next_token": 0}}))
-    assert "NOT COMPARABLE" not in list_verdicts(no_targets)
-    assert "gqa sees later tokens, but they are not targets of this task." in no_targets.failures.caveats
+    reason = "mha sees future tokens in 5 of 5 runs: loss 0.055 nats with the true future tokens, "
+    reason += "4.2 with substituted ones"
+    first = report.verdict.claims[0]
+    assert first.not_comparable == [reason]
+    assert describe_claim(first) == f"gqa vs mha: {reason} (NOT COMPARABLE). 5 paired seeds."
 
 
 def test_leakage_by_design_is_decided_labeled_and_never_ranked(tmp_path: Path) -> None:
@@ -132,6 +138,22 @@ def test_leakage_by_design_is_decided_labeled_and_never_ranked(tmp_path: Path) -
     assert "gqa sees future tokens" in answer_question(report)
 
 
+@pytest.mark.parametrize(
+    ("leakage", "changes", "note"),
+    [
+        (CAUSAL, {"leakage": ["gqa"]}, "gqa is preregistered under leakage, but sees no future tokens."),
+        (SEES | {"next_token": 0}, {}, "gqa sees later tokens, but they are not targets of this task."),
+    ],
+)
+def test_arm_that_sees_no_targets_stays_comparable_with_a_note(
+    tmp_path: Path, leakage: dict[str, float], changes: dict[str, Any], note: str
+) -> None:
+    report = make_report(tmp_path, World(leakage={"gqa": leakage}), **changes)
+    assert "NOT COMPARABLE" not in list_verdicts(report)
+    assert note in (*report.leakage.notes, *report.failures.caveats)
+    assert "gqa" in list_ranked_arms(report)
+
+
 def test_targets_in_the_longest_prefix_are_excluded_from_every_arm(tmp_path: Path) -> None:
     world = World(leakage={"gqa": CAUSAL | {"prefix": 8}, "mha": CAUSAL})
     report, plain = make_report(tmp_path / "a", world), make_report(tmp_path / "b", World())
@@ -145,112 +167,68 @@ def test_targets_in_the_longest_prefix_are_excluded_from_every_arm(tmp_path: Pat
     assert any("excludes the first 7 targets of each window" in note for note in report.leakage.notes)
 
 
-OTHER_DATA = {"validation": "12" * 32}
-MEASURE = {"lengths": [1, 4], "trained": None, "every": 100}
-
-
-def measure_arms(**changes: Any) -> World:
-    """A world whose arms measure alike, but for `changes` in gqa."""
-    config = {arm: {"measure": MEASURE} for arm in ("mha", "gqa", "mqa")}
-    extra = {"length/4": 2.0, "val/bits_per_byte": 2.0}
-    return World(extra=extra, config=config | {"gqa": {"measure": MEASURE | changes}})
+OTHER_TEXT = {"validation": "12" * 32}
+BPE = OTHER_TEXT | {"unit": "bpe"}
+BYTES = {"val/bits_per_byte": 2.0}
+LENGTHS = {"measure": {"lengths": [1, 4], "trained": None}}
 
 
 @pytest.mark.parametrize(
     ("world", "metric", "says"),
     [
-        (World(data={"gqa": {**OTHER_DATA, "unit": "bpe"}}), "val/loss",
-         "per char in mha: compare val/bits_per_byte"),
-        (World(data={"gqa": {**OTHER_DATA, "unit": "bpe", "val_text": "9"}}), "val/loss",
-         "the arms share no validation corpus"),
-        (World(data={"gqa": {**OTHER_DATA, "val_windows": 4}}), "val/loss", "val_windows 4 and 128"),
-        (World(data={"gqa": {**OTHER_DATA, "name": "induction", "val_text": "9"}}), "val/loss",
+        (World(data={"gqa": BPE}), "val/loss", "per char in mha: compare val/bits_per_byte"),
+        (World(data={"gqa": BPE | {"val_text": "9"}}), "val/loss", "the arms share no validation corpus"),
+        (World(data={"gqa": OTHER_TEXT | {"val_windows": 4}}), "val/loss", "val_windows 4 and 128"),
+        (World(data={"gqa": OTHER_TEXT | {"name": "induction", "val_text": "9"}}), "val/loss",
          "use the same data for both"),
-        (World(data={"gqa": OTHER_DATA}), "val/loss", "different tokens or targets"),
-        (World(data={"gqa": {**OTHER_DATA, "unit": "bpe"}}, extra={"val/bits_per_byte": 2.0}),
-         "val/bits_per_byte", ""),
-        (World(data={"gqa": {**OTHER_DATA, "val_text": "12" * 32}}, extra={"val/bits_per_byte": 2.0}),
-         "val/bits_per_byte", "val/bits_per_byte"),
+        (World(data={"gqa": OTHER_TEXT}), "val/loss", "different tokens or targets"),
+        (World(data={"gqa": BPE}, extra=BYTES), "val/bits_per_byte", None),
+        (World(data={"gqa": BPE | {"val_text": "12" * 32}}, extra=BYTES), "val/bits_per_byte", "corpora"),
+        (World(extra={"length/4": 2.0}, config={"mha": LENGTHS, "gqa": LENGTHS}), "length/4", None),
+        (World(extra={"length/4": 2.0}, config={
+            "mha": LENGTHS, "gqa": {"measure": LENGTHS["measure"] | {"trained": 16}}}),
+         "length/4", "trained length 16 and 64"),
+        (World(config={arm: {"measure": {"every": 1 if arm == "gqa" else 100}} for arm in KV}),
+         "val/best_loss", "every"),
         (World(leakage={"gqa": CAUSAL | {"prefix": 8}, "mha": CAUSAL}), "train/loss", "compare val/loss"),
-        (measure_arms(), "length/4", ""),
-        (measure_arms(trained=16), "length/4", "trained length 16 and 64"),
-        (measure_arms(), "val/best_loss", ""),
-        (measure_arms(every=1), "val/best_loss", "every"),
     ],
 )  # fmt: skip
-def test_metric_is_comparable_if_both_arms_measure_it_alike(
-    tmp_path: Path, world: World, metric: str, says: str
+def test_measurements_under_different_conditions_are_not_comparable(
+    tmp_path: Path, world: World, metric: str, says: str | None
 ) -> None:
-    claims = [make_claim("gqa", metric), make_claim("mqa", metric)]
-    report = make_report(tmp_path, world, claims=claims, metric=metric if "/loss" in metric else "val/loss")
+    report = make_report(tmp_path, world, claims=[make_claim("gqa", metric), make_claim("mqa")])
     assert list_verdicts(report) == ["NOT COMPARABLE" if says else "SUPPORTED", "SUPPORTED"]
-    assert says in describe_claim(report.verdict.claims[0])
+    assert says is None or says in describe_claim(report.verdict.claims[0])
     if metric == "val/loss":
         assert get_effect(report, "gqa").verdict == "NOT COMPARABLE"
         assert "gqa" not in list_ranked_arms(report)
 
 
-def test_seeds_may_differ_in_data_if_both_arms_of_a_pair_share_it(tmp_path: Path) -> None:
-    world = World()
-    runs = [
-        replace_result(run, estimate=run.result.estimate.model_copy(
-            update={"data": run.result.estimate.data | {"validation": str(run.seed)}}
-        ))
-        for run in write_runs(tmp_path, world)
-    ]  # fmt: skip
-    assert "NOT COMPARABLE" not in list_verdicts(make_report(None, world, runs))
-
-
-def test_metric_with_two_definitions_is_not_comparable(tmp_path: Path) -> None:
-    world = World()
-    runs = [
-        replace_result(
-            run,
-            metric_definitions=run.result.metric_definitions | {"val/loss": Metric("val/loss", unit="bits")},
-        )
-        if run.arm == "gqa" else run
-        for run in write_runs(tmp_path, world)
-    ]  # fmt: skip
-    report = make_report(None, world, runs)
-    assert list_verdicts(report)[0] == "NOT COMPARABLE"
-    assert "unit bits and nats" in describe_claim(report.verdict.claims[0])
-
-
 def test_tokens_of_a_parent_count_in_the_budget(tmp_path: Path) -> None:
-    world = World()
-    first = write_runs(tmp_path, world)
-    parent = next(run for run in first if run.arm == "mqa").id
-    world = World(config={"gqa": {"parent": parent}})
-    runs = write_runs(tmp_path / "store", world)
-    for run in first:
-        (tmp_path / run.id).rename(tmp_path / "store" / f"{run.id}x")
-    runs = [
-        type(run)(run.arm, run.seed, run.id, run.result, ancestor_tokens=7 if run.arm == "gqa" else 0)
-        for run in runs
-    ]
-    report = make_report(None, world, runs)
+    runs = [replace(run, ancestor_tokens=7 * (run.arm == "gqa")) for run in write_runs(tmp_path, World())]
+    report = make_report(runs)
     assert list_verdicts(report)[0] == "NOT COMPARABLE"
     assert "tokens: controlled" in describe_claim(report.verdict.claims[0])
 
 
-def test_arm_that_changes_model_and_training_gives_a_warning(tmp_path: Path) -> None:
-    optim = {"lr": 3e-3, "weight_decay": 0.1}
-    report = make_report(tmp_path, World(config={"gqa": {"optim": optim}}))
-    [line] = [line for line in report.warnings if line.startswith("gqa changes the model")]
-    assert "optim.weight_decay" in line
-    assert not any("changes the model" in line for line in make_report(tmp_path / "b", World()).warnings)
-
-
-def test_arm_that_trains_nothing_has_no_changed_training(tmp_path: Path) -> None:
-    world = World(config={"gqa": {"parent": "0" * 16, "measurement": {"_target_": "other"}}})
+@pytest.mark.parametrize(
+    ("config", "estimate", "keys"),
+    [
+        ({"optim": {"lr": 3e-3, "weight_decay": 0.1}}, {}, ["optim.weight_decay"]),
+        ({}, {}, []),
+        ({"parent": "0" * 16, "measurement": {"_target_": "other"}}, {"steps": 0, "tokens": 0}, []),
+    ],
+)
+def test_arm_that_changes_model_and_training_gives_a_warning(
+    tmp_path: Path, config: dict[str, Any], estimate: dict[str, int], keys: list[str]
+) -> None:
     runs = [
-        replace_result(run, estimate=run.result.estimate.model_copy(update={"steps": 0, "tokens": 0}))
-        if run.arm == "gqa" and run.result
-        else run
-        for run in write_runs(tmp_path, world)
+        replace_result(run, **replace_estimate(run, **estimate)) if run.arm == "gqa" else run
+        for run in write_runs(tmp_path, World(config={"gqa": config}))
     ]
-    warnings = make_report(None, world, runs).warnings
-    assert not any("changes the model" in line for line in warnings)
+    lines = [line for line in make_report(runs).warnings if line.startswith("gqa changes the model")]
+    assert len(lines) == len(keys)
+    assert all(key in line for key, line in zip(keys, lines, strict=True))
 
 
 TUNING = build_tuning_result(World().effects, lambda rate, seed: abs(rate - 0.01))
@@ -314,29 +292,16 @@ SEEN = {"interference": ("Callback.on_validation_batch_end receives validation b
 
 def make_report_of_parts(folder: Path, facts: dict[str, dict[str, Any]], **groups: dict[str, Any]) -> Report:
     """Build a report in which the results of some arms have other fields and groups of the config."""
-    runs = [
-        replace_result(
-            run,
-            **facts.get(run.arm, {}),
-            config={**run.result.config, **{key: values.get(run.arm) for key, values in groups.items()}},
-        )
-        for run in write_runs(folder, World())
-    ]
-    return make_report(None, World(), runs)
+    world = World(config={arm: {key: values.get(arm) for key, values in groups.items()} for arm in KV})
+    return make_report([replace_result(run, **facts.get(run.arm, {})) for run in write_runs(folder, world)])
 
 
 @pytest.mark.parametrize(
     ("facts", "callbacks", "reason"),
     [
-        (
-            {"gqa": SEEN},
-            {"gqa": {"mine": CALLBACK}},
-            "(gqa: Callback.on_validation_batch_end receives validation",
-        ),
-        (
-            {"mha": SEEN},
-            {"mha": {"mine": CALLBACK}},
-            "(mha: Callback.on_validation_batch_end receives validation",
+        *(
+            ({arm: SEEN}, {arm: {"mine": CALLBACK}}, f"({arm}: Callback.on_validation_batch_end receives ")
+            for arm in ("gqa", "mha")
         ),
         (
             {"gqa": SEEN, "mha": SEEN},
@@ -364,15 +329,6 @@ def test_parts_that_use_validation_data_or_change_the_loss_make_an_arm_incompara
     if reason:
         assert reason in claim.not_comparable[0]
         assert f"{claim.not_comparable[0]} (NOT COMPARABLE)" in describe_claim(claim)
-
-
-def test_equal_recomputed_losses_change_no_verdict(tmp_path: Path) -> None:
-    runs = write_runs(tmp_path, World())
-    plain = make_report(None, World(), runs)
-    runs = [
-        replace_result(run, recomputed={"val/loss": run.result.metrics["val/loss"] + 1e-4}) for run in runs
-    ]
-    assert make_report(None, World(), runs) == plain
 
 
 def test_callbacks_and_own_parts_of_one_arm_are_named_beside_the_verdict(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sampling import FULL
+from synthetic import replace_fields
 from worlds import SyntheticReports
 
 from attnlab.report.pages import report_files
@@ -24,14 +25,13 @@ WHOLE = {
     ".csv": b"\n",
     ".png": b"IEND\xaeB`\x82",
     ".json": b"}",
-    ".pdf": b"%%EOF",
 }
 
 
 def replace_question(report: Report, question: str) -> Report:
     """The same report with another question."""
-    experiment = report.experiment.model_copy(update={"question": question})
-    return report.model_copy(update={"experiment": experiment})
+    experiment = replace_fields(report.experiment, question=question)
+    return replace_fields(report, experiment=experiment)
 
 
 def publish(report: Report, folder: Path) -> Path:
@@ -56,7 +56,7 @@ def test_pages_show_a_report_written_concurrently(
     first, second = (
         replace_question(synthetic_reports["nothing"][0], question) for question in ("first?", "second?")
     )
-    second = second.model_copy(update={"runs": second.runs[:1]})
+    second = replace_fields(second, runs=second.runs[:1])
 
     def render_and_interrupt(*rendered: Any) -> str:
         page = render_page(*rendered)

@@ -7,9 +7,9 @@ import pytest
 from conflicts import Conflict, Difference, find_conflicts
 from ledger import LedgerPage
 from ledger_rows import load_ledger
-from synthetic import World, build_context, build_provenance, build_timing, write_runs
+from rendering import make_report
+from synthetic import World
 
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import load_report
 from attnlab.report.section import list_tables
 
@@ -22,12 +22,7 @@ def write_heads_report(
 ) -> Path:
     """Write a report of two arms: gqa with this effect and these config groups."""
     world = World({"mha": 0.0, "gqa": effect}, seeds=SEEDS, config={"gqa": config})
-    report = build_report(
-        build_context(world, size=size),
-        write_runs(root / "runs" / name, world),
-        build_timing(world),
-        build_provenance(),
-    )
+    report = make_report(root / "runs" / name, world, is_timed=True, size=size)
     folder = root / "reports" / name
     folder.mkdir(parents=True)
     (folder / "report.json").write_text(json.dumps(report.to_dict()), "utf-8")
@@ -60,31 +55,29 @@ def test_reports_that_differ_are_found_with_the_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "axis", "is_conflict"),
+    ("config", "axis", "ladders", "is_conflict"),
     [
-        ({"data": {"_target_": "attnlab.data.module.Data"}}, {}, True),  # the class had this name once
-        ({"model": {"_target_": "attnlab.model.lstm.Lstm"}}, {}, False),
-        ({}, {"schedule": "wsd"}, False),
+        ({"data": {"_target_": "attnlab.data.module.Data"}}, {}, "", True),  # the class had this name once
+        ({"model": {"_target_": "attnlab.model.lstm.Lstm"}}, {}, "", False),
+        ({}, {"schedule": "wsd"}, "", False),
+        ({}, {}, "ab", True),
+        ({}, {}, "aa", False),  # budgets of one ladder
     ],
 )
-def test_a_renamed_class_of_data_hides_no_conflict(
-    tmp_path: Path, config: dict[str, object], axis: dict[str, str], is_conflict: bool
+def test_a_conflict_is_of_equal_settings(
+    tmp_path: Path, config: dict[str, object], axis: dict[str, str], ladders: str, is_conflict: bool
 ) -> None:
     write_heads_report(tmp_path, "slow", 0.05, {})
-    source = write_heads_report(tmp_path, "fast", -0.01, {**FAST, **config}) / "report.json"
-    document = json.loads(source.read_text())
-    for arm in document["axes"]:
-        document["axes"][arm] |= axis
-    source.write_text(json.dumps(document))
-    assert bool(load_conflicts(tmp_path / "reports")) == is_conflict
-
-
-@pytest.mark.parametrize(("other", "is_conflict"), [("heads@tokens", False), ("heads@more_tokens", True)])
-def test_budgets_of_one_ladder_are_no_conflict(tmp_path: Path, other: str, is_conflict: bool) -> None:
-    for name, effect, combined in (("one", 0.05, "heads@tokens"), ("two", -0.01, other)):
-        source = write_heads_report(tmp_path, name, effect, {}) / "report.json"
-        context = {"kind": "rung", "name": name, "combined_report": combined, "ladder": None, "rates": None}
-        source.write_text(json.dumps({**json.loads(source.read_text()), "replication": context}))
+    write_heads_report(tmp_path, "fast", -0.01, config if ladders else {**FAST, **config})
+    for name, ladder in zip(("slow", "fast"), ladders or "--", strict=True):
+        path = tmp_path / "reports" / name / "report.json"
+        document = json.loads(path.read_text())
+        if ladders:
+            context = {"kind": "rung", "name": name, "combined_report": ladder, "ladder": None, "rates": None}
+            document["replication"] = context
+        for axes in document["axes"].values() if name == "fast" else ():
+            axes |= axis
+        path.write_text(json.dumps(document))
     assert bool(load_conflicts(tmp_path / "reports")) == is_conflict
 
 

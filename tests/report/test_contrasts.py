@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 import pytest
-from synthetic import World, _write_run, build_provenance
+from synthetic import World, _write_run, build_provenance, declare_claim
 
 from attnlab.report.charts.chart_renderer import render_charts
 from attnlab.report.replications.arm_pairs import compute_differences
@@ -176,7 +176,7 @@ def test_section_shows_each_group_and_reports_keep_it(tmp_path):
 
 
 def test_a_report_without_contrasts_has_no_such_section(tmp_path):
-    claim = {"says": "gate is below mha", "arm": "gate", "is": "below", "threshold": 0}
+    claim = declare_claim("gate is below mha", "gate", "below", 0)
     report = make_report(tmp_path, [claim])
     assert "claim_groups" not in report.to_dict()
     assert "contrast" not in report.to_dict()["verdict"]["claims"][0]

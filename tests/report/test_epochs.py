@@ -4,35 +4,26 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from synthetic import World, build_context, build_provenance, replace_result, write_runs
+from rendering import make_report
+from synthetic import World, replace_fields, replace_result, write_runs
 
 from attnlab.cli.verbs.schema import build_schema
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.sections import build_sections
-from attnlab.report.verdicts.results import Run
 from attnlab.store.config_groups import format_repetition_warning
 
 
-def make_report(folder: Path, epochs: dict[str, float]) -> Report:
+def make_epochs_report(folder: Path, epochs: dict[str, float]) -> Report:
     world = World(effects={"mha": 0.0, "gqa": 0.01}, seeds=[0, 1, 2])
-
-    def with_epochs(run: Run) -> Run:
-        assert run.result
-        return replace_result(
-            run, estimate=run.result.estimate.model_copy(update={"epochs": epochs.get(run.arm)})
-        )
-
-    return build_report(
-        build_context(world),
-        [with_epochs(run) for run in write_runs(folder, world)],
-        None,
-        build_provenance(),
-    )
+    runs = [
+        replace_result(run, estimate=replace_fields(run.result.estimate, epochs=epochs.get(run.arm)))
+        for run in write_runs(folder, world)
+    ]
+    return make_report(runs, world)
 
 
 def test_too_many_epochs_give_a_warning_above_the_claims(tmp_path: Path) -> None:
-    report = make_report(tmp_path, {"mha": 7.1, "gqa": 7.1})
+    report = make_epochs_report(tmp_path, {"mha": 7.1, "gqa": 7.1})
     warning = (
         "Each arm read its corpus 7.1 times; beyond 4 epochs, repeated tokens are worth less than new ones "
         "(Muennighoff 2023)."
@@ -44,15 +35,13 @@ def test_too_many_epochs_give_a_warning_above_the_claims(tmp_path: Path) -> None
 
 
 def test_budget_has_a_row_for_epochs(tmp_path: Path) -> None:
-    report = make_report(tmp_path, {"mha": 0.979, "gqa": 1.958})
-    [row] = [row for row in report.budget.rows if row.key == "epochs"]
+    report = make_epochs_report(tmp_path / "a", {"mha": 0.979, "gqa": 1.958})
+    row = report.budget.find_row("epochs")
     assert (row.mark, [cell.value for cell in row.cells]) == ("differs", [0.979, 1.958])
     assert row.label == "epochs (passes over the training text)"
     assert report.verdict.run_warnings == []
-
-
-def test_sampled_tasks_and_older_runs_have_no_epochs_row(tmp_path: Path) -> None:
-    assert "epochs" not in [row.key for row in make_report(tmp_path, {}).budget.rows]
+    without = make_epochs_report(tmp_path / "b", {}).budget.rows
+    assert "epochs" not in [row.key for row in without], "for sampled tasks and older runs"
 
 
 @pytest.mark.parametrize(

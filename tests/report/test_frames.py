@@ -28,63 +28,50 @@ def report(synthetic_reports):
     return document, load(folder), folder
 
 
-def test_runs_frame_has_a_row_per_run_with_all_figures(report):
-    document, frames, _ = report
+def test_frames_equal_the_report_in_every_library(report):
+    document, frames, folder = report
     assert isinstance(frames, ReportFrames)
-    assert len(frames.runs) == len(document.runs)
-    for row, run in zip(frames.runs.to_dict("records"), document.runs, strict=True):
+    runs = frames.runs
+    assert len(runs) == len(document.runs)
+    for row, run in zip(runs.to_dict("records"), document.runs, strict=True):
         assert (row["arm"], row["seed"], row["id"]) == (run.arm, run.seed, run.id)
         assert row["val/loss"] == run.metrics["val/loss"]
         assert row["parameters"] == run.budget.parameters
-    assert list(frames.runs.columns[:4]) == ["arm", "seed", "id", "status"]
-    assert isinstance(frames.runs.arm.dtype, pd.CategoricalDtype)
-    assert frames.runs.parameters.dtype == pd.Int64Dtype()
-    assert frames.runs["val/loss"].dtype == float
-
-
-def test_tables_of_the_page_are_frames(report):
-    document, frames, _ = report
+    assert list(runs.columns[:4]) == ["arm", "seed", "id", "status"]
+    assert isinstance(runs.arm.dtype, pd.CategoricalDtype)
+    assert (runs.parameters.dtype, runs["val/loss"].dtype) == (pd.Int64Dtype(), float)
+    polars, arrow = load(folder, frames="polars").runs, load(folder, frames="pyarrow").runs
+    assert isinstance(polars, pl.DataFrame)
+    assert polars["val/loss"].to_list() == runs["val/loss"].tolist()
+    assert arrow.column_names == polars.columns == list(runs.columns)
+    assert frames.effects["mean"].tolist() == [row.mean for row in document.effects]
     tables = list_tables(build_sections(document))
     assert frames.tables.keys() == tables.keys() > {"effects", "claims", "arms", "token_losses", "samples"}
     for name, table in tables.items():
         records = [*table.iterate_records()]
         frame = getattr(frames, name, frames.tables[name])
         assert (len(frame), {*frame.columns}) == (len(records), {key for row in records for key in row})
-    assert frames.effects["mean"].tolist() == [row.mean for row in document.effects]
-    assert frames.claims.verdict.tolist() == [row.verdict for row in document.verdict.claims]
+    scores = frames.head_scores
+    of_run = scores[(scores.arm == "mha") & (scores.seed == 0) & (scores.name == "sink")]
+    [run] = [run for run in document.runs if (run.arm, run.seed) == ("mha", 0)]
+    table = run.head_scores["sink"]
+    assert of_run.value.tolist() == [value for layer in table for value in layer]
+    assert of_run["layer"].tolist() == [i for i, layer in enumerate(table) for _ in layer]
 
 
 def test_curves_come_from_parquet_or_else_from_the_report(report, tmp_path):
     document, frames, folder = report
     ends = frames.curves[frames.curves.name == "val/loss"].groupby(["arm", "seed"], observed=True).last()
-    losses = {(run.arm, run.seed): run.metrics["val/loss"] for run in document.runs}
-    assert set(ends.index) == set(losses)
+    assert {*ends.index} == {(run.arm, run.seed) for run in document.runs}
+    with pytest.raises(InvalidConfig, match=r"report\.json not found"):
+        load(tmp_path)
     shutil.copy(folder / "report.json", tmp_path / "report.json")
     page_curves = load(tmp_path).curves
-    assert len(page_curves) == sum(len(line.values) for line in document.curves.lines)
     assert page_curves.value.tolist() == [v for line in document.curves.lines for v in line.values]
-
-
-def test_damaged_curves_of_a_report_are_rejected_in_one_line(report, tmp_path):
-    _, _, folder = report
-    shutil.copy(folder / "report.json", tmp_path / "report.json")
     (tmp_path / "curves.parquet").write_bytes(b"no parquet")
     with pytest.raises(InvalidConfig, match=r"curves\.parquet: cannot be read \(.*\): delete it") as refused:
         _ = load(tmp_path).curves
     assert "\n" not in str(refused.value)
-
-
-def test_head_scores_frame_has_every_head(report):
-    document, frames, _ = report
-    [run, *_] = document.runs
-    [(name, table), *_] = run.head_scores.items()
-    of_run = frames.head_scores[
-        (frames.head_scores.arm == run.arm)
-        & (frames.head_scores.seed == run.seed)
-        & (frames.head_scores.name == name)
-    ]
-    assert of_run.value.tolist() == [value for layer in table for value in layer]
-    assert of_run["layer"].tolist() == [i for i, layer in enumerate(table) for _ in layer]
 
 
 def test_maps_frame_has_the_visible_weights(report, monkeypatch):
@@ -146,8 +133,8 @@ def test_maps_of_one_of_200_runs_unpack_that_run_alone(report, tmp_path):
         frames.maps("gqa", 100)
 
 
-def test_missing_name_is_an_attribute_error_with_the_way_out(report, tmp_path):
-    _, frames, _ = report
+def test_missing_name_is_an_attribute_error_with_the_way_out(report, tmp_path, monkeypatch):
+    _, frames, folder = report
     with pytest.raises(AttributeError, match=r"^a report has no attribute 'effect' \(nearest: effects\)$"):
         _ = frames.effect
     (tmp_path / "a").mkdir()
@@ -161,14 +148,10 @@ def test_missing_name_is_an_attribute_error_with_the_way_out(report, tmp_path):
             getattr(store, name)
     with pytest.raises(AttributeError, match=r"no attribute 'curve' \(nearest: curves"):
         _ = store.curve
-
-
-def test_error_inside_a_frame_is_not_hidden_by_the_message_for_missing_names(report, monkeypatch):
-    _, _, folder = report
     frames = load(folder)
     monkeypatch.setattr(frames, "document", None)
     with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'verdict'"):
-        _ = frames.effects
+        _ = frames.effects  # not hidden by the message for missing names
 
 
 def test_repr_of_a_report_lists_its_contents(report):
@@ -211,14 +194,6 @@ def test_notebook_shows_maps_and_curves_of_a_report(report):
     curves = read_frame(frames.show_curves())
     assert "difference to" in curves
     assert "over training tokens, every seed" in curves
-
-
-def test_polars_and_arrow_frames_equal_pandas(report):
-    _, frames, folder = report
-    polars, arrow = load(folder, frames="polars").runs, load(folder, frames="pyarrow").runs
-    assert isinstance(polars, pl.DataFrame)
-    assert polars["val/loss"].to_list() == frames.runs["val/loss"].tolist()
-    assert arrow.column_names == polars.columns == list(frames.runs.columns)
 
 
 def test_runs_folder_gives_frames_with_axes(compose, make_run_dir):
@@ -274,8 +249,3 @@ def test_runs_folder_gives_frames_with_axes(compose, make_run_dir):
 def test_unknown_frame_library_is_rejected(synthetic_reports, frames, message):
     with pytest.raises(InvalidConfig, match=message):
         load(synthetic_reports["good"][1], frames=frames)
-
-
-def test_folder_without_report_or_runs_is_rejected(tmp_path):
-    with pytest.raises(InvalidConfig, match=r"report\.json not found"):
-        load(tmp_path)

@@ -17,7 +17,6 @@ from worlds import SyntheticReports
 
 from attnlab.measure.head_patterns import PATTERN_RULES, match_patterns
 from attnlab.report.charts import series_figures
-from attnlab.report.schema import MissingScore
 from attnlab.report.section import list_tables
 from attnlab.report.sections import PageContext
 from attnlab.report.sections import heads_section as heads
@@ -50,28 +49,21 @@ def test_head_matches_the_patterns_whose_rules_it_satisfies(scores: dict, names:
 
 def test_score_below_chance_matches_no_pattern() -> None:
     assert match_patterns({"local": 0.8}, {"local": 0.84}) == []
-    assert match_patterns({"local": 0.8}, {}) == ["local"]
+    every = dict.fromkeys((rule.score for rule in PATTERN_RULES.values()), 1.01)
+    assert match_patterns(every, {}) == [*PATTERN_RULES], "every rule can hold"
 
 
-def test_every_pattern_rule_can_hold() -> None:
-    assert match_patterns(dict.fromkeys((rule.score for rule in PATTERN_RULES.values()), 1.01), {}) == list(
-        PATTERN_RULES
-    )
-
-
-def test_pattern_counts_are_means_over_seeds(synthetic_reports: SyntheticReports) -> None:
-    report = synthetic_reports["good"][0]
+def test_pattern_counts_are_means_over_seeds_and_top_heads_the_highest(
+    synthetic_reports: SyntheticReports,
+) -> None:
+    report, folder = synthetic_reports["good"]
     tables = [run.head_scores["sink"] for run in report.runs if run.arm == "gqa"]
     above_threshold = [sum(v > 0.3 for layer in table for v in layer) for table in tables]
-    row = next(row for row in report.heads.patterns if row.name == "sink")
-    count = next(count for count in row.counts if count.arm == "gqa")
+    [row] = [row for row in report.heads.patterns if row.name == "sink"]
+    [count] = [count for count in row.counts if count.arm == "gqa"]
     assert (count.low, count.high, count.seeds) == (min(above_threshold), max(above_threshold), 5)
     assert count.mean == pytest.approx(sum(above_threshold) / 5)
-
-
-def test_top_heads_have_the_highest_scores_of_all_arms_and_seeds(synthetic_reports: SyntheticReports) -> None:
-    report = synthetic_reports["good"][0]
-    picks = select_page_maps(*synthetic_reports["good"]).picks
+    picks = select_page_maps(report, folder).picks
     for top in picks.top:
         tables = [run.head_scores[top.score] for run in report.runs]
         all_scores = sorted((v for table in tables for layer in table for v in layer), reverse=True)
@@ -80,30 +72,14 @@ def test_top_heads_have_the_highest_scores_of_all_arms_and_seeds(synthetic_repor
 
 
 def test_random_heads_are_reproducible(tmp_path: Path) -> None:
-    picks_by_run = []
+    places = []
     for name in "ab":
         runs = write_runs(tmp_path / name, World())
-        report = make_report(None, World(), runs)
-        picks_by_run.append(select_maps(report, collect_maps(runs)).picks)
-    places = [
-        [(entry.arm, entry.seed, entry.layers, entry.head_numbers) for entry in picks.random]
-        for picks in picks_by_run
-    ]
+        picks = select_maps(make_report(runs), collect_maps(runs)).picks
+        places.append([(one.arm, one.seed, one.layers, one.head_numbers) for one in picks.random])
     assert places[0] == places[1]
     assert len(places[0]) == 8
     assert len({seed for _, seed, *_ in places[0]}) > 1, "sampled from more runs than the one shown"
-
-
-def test_missing_score_has_a_reason_and_no_table(synthetic_reports: SyntheticReports) -> None:
-    heads = synthetic_reports["good"][0].heads
-    assert "copying" not in {score.name for score in heads.scores}
-    reason = "Toy heads have no separate values"
-    assert MissingScore(arm="gqa", label="copying (OV)", reason=reason) in heads.absent
-
-
-def test_chance_level_is_the_measured_one(synthetic_reports: SyntheticReports) -> None:
-    chance = {score.name: score.chance for score in synthetic_reports["good"][0].heads.scores}
-    assert chance == {"previous": 0.059, "sink": 0.074, "entropy": 1.0, "induction": 0.049}
 
 
 def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> None:
@@ -116,7 +92,7 @@ def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> No
             scores = {k: [row[:1] for row in v] if isinstance(v, list) else v for k, v in scores.items()}
             run = replace(run, maps=None)
         runs.append(replace_result(run, head_scores=scores | {"chance": chance}))
-    report = make_report(None, world, runs)
+    report = make_report(runs, world)
     sink = next(score for score in report.heads.scores if score.name == "sink")
     assert sink.chance is None, "the arms have no common level"
     tables = list_tables([heads.build(report, PageContext())])
@@ -149,7 +125,7 @@ def test_fewer_attention_layers_in_the_first_arm_omit_no_map(tmp_path: Path) -> 
                 replace(run, maps={**run.maps, **first_layers, "layers": np.arange(2)}), head_scores=scores
             )
         runs.append(run)
-    report = make_report(None, deep, runs)
+    report = make_report(runs, deep)
     selection = select_maps(report, collect_maps(runs))
     assert [len(entry.layers) for entry in selection.maps] == [2, 6]
     assert (selection.layers_shown, selection.layers, report.heads.layers) == (6, 6, 6)

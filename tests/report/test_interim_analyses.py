@@ -5,17 +5,23 @@ W&B.
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from rendering import make_report as make_world_report
 from rendering import read_table, render_texts
-from synthetic import World, build_claim_result, build_context, build_provenance, write_runs
+from synthetic import (
+    World,
+    build_claim_result,
+    build_context,
+    declare_claim,
+    replace_fields,
+    write_runs,
+)
 
 from attnlab import stats
 from attnlab.report.charts.interim_figures import build_interim_chart
 from attnlab.report.number_format import format_bounds, format_number, format_pvalue
-from attnlab.report.report_builder import build_report, compute_claim_statuses
-from attnlab.report.schema import Report
+from attnlab.report.report_builder import compute_claim_statuses
 from attnlab.report.tables import interim_analyses
 from attnlab.report.tables.wording import (
     describe_claim,
@@ -28,17 +34,11 @@ from attnlab.report.verdicts.evidence_bases import BASES
 
 LOOKS = [4, 8, 12, 16]
 CLAIMS = [
-    {"says": "gqa costs little", "arm": "gqa", "is": "below", "threshold": 0.03},
-    {"says": "gqa is much the same", "arm": "gqa", "is": "within", "threshold": 0.03},
-    {"says": "mqa costs something", "arm": "mqa", "is": "above", "threshold": 0.0},
-    {"says": "mqa costs a lot", "arm": "mqa", "is": "above", "threshold": 0.05},
-    {
-        "says": "gqa has much the same loss",
-        "arm": "gqa",
-        "compare": "ratio",
-        "is": "below",
-        "threshold": 1.02,
-    },
+    declare_claim("gqa costs little", "gqa", "below", 0.03),
+    declare_claim("gqa is much the same", "gqa", "within", 0.03),
+    declare_claim("mqa costs something", "mqa", "above", 0.0),
+    declare_claim("mqa costs a lot", "mqa", "above", 0.05),
+    declare_claim("gqa has much the same loss", "gqa", "below", 1.02, compare="ratio"),
 ]
 
 
@@ -47,9 +47,7 @@ def make_report(tmp_path_factory):
     """Return a function that reports one sweep under a plan of interim analyses."""
     world = World({"mha": 0.0, "gqa": 0.004, "mqa": 0.06}, sd=0.018, seeds=list(range(16)))
     runs = write_runs(tmp_path_factory.mktemp("runs"), world)
-    return lambda looks: build_report(
-        build_context(world, looks=looks, claims=CLAIMS), runs, None, build_provenance()
-    )
+    return lambda looks: make_world_report(runs, world, looks=looks, claims=CLAIMS)
 
 
 @pytest.fixture(scope="module")
@@ -96,15 +94,20 @@ def test_figure_shows_every_analysis_and_fills_the_deciding_one(report):
         assert [(mark["seeds"], mark["estimate"]) for mark in marks] == [
             (analysis.seeds, analysis.estimate) for analysis in completed
         ]
-        filled = [mark["seeds"] for mark in marks if mark["decided"]]
-        decided = claim.interim_analyses.decided_at
-        assert filled == ([LOOKS[decided - 1]] if decided else [])
         assert (marks[-1]["low"], marks[-1]["high"]) == (completed[-1].low, completed[-1].high)
+        decided = claim.interim_analyses.decided_at
+        assert [mark["seeds"] for mark in marks if mark["decided"]] == [LOOKS[i - 1] for i in [decided] if i]
         assert describe_claim(claim) in chart.label
         last = interim_analyses.build_analysis_rows(claim)[-1]
         labels = [] if len(completed) == 4 else [{"seeds": last.seeds, "state": last.state}]
         assert spec["layer"][-1]["data"]["values"] == labels
         assert ("not needed" in chart.label) == bool(decided and decided < 4)
+        unbounded = replace_fields(completed[-1], high=None)
+        claim = replace_fields(claim, interim_analyses__completed=[*completed[:-1], unbounded])
+        drawn = build_interim_chart(claim, number).draw(width=560)["data"]["values"][-1]
+        assert math.isfinite(drawn["high"]), "an unbounded interval ends at the edge"
+        row = interim_analyses.build_analysis_rows(claim)[len(completed) - 1]
+        assert interim_analyses.format_analysis_interval(claim, row).startswith("at least ")
 
 
 def test_tables_hold_every_interim_analysis(report):
@@ -116,7 +119,7 @@ def test_tables_hold_every_interim_analysis(report):
         for record, analysis in zip(records, completed, strict=False):
             keys = ("estimate", "low", "high", "level")
             assert [record[key] for key in keys] == [getattr(analysis, key) for key in keys]
-            boundary = f"| {record['supported_if']} | {record['refuted_if']} |"
+            boundary = f"| {record['supported_if']} | {record['refuted_if']} | "
             assert (
                 format_number(analysis.estimate, claim.digits, sign=claim.compare == "difference") in markdown
             )
@@ -157,27 +160,14 @@ def test_design_is_told_beside_its_intervals(make_report, looks, reason, method)
     assert all(charts) if looks else not any(charts)
 
 
-def test_unbounded_interval_is_drawn_to_the_edge(report):
-    claim = report.verdict.claims[2]
-    last = claim.interim_analyses.completed[-1].model_copy(update={"high": None})
-    analyses = claim.interim_analyses.model_copy(
-        update={"completed": [*claim.interim_analyses.completed[:-1], last]}
-    )
-    claim = claim.model_copy(update={"interim_analyses": analyses})
-    assert math.isfinite(build_interim_chart(claim, 1).draw(width=560)["data"]["values"][-1]["high"])
-    assert interim_analyses.format_analysis_interval(
-        claim, interim_analyses.build_analysis_rows(claim)[len(claim.interim_analyses.completed) - 1]
-    ).startswith("at least +")
-
-
 def test_counted_or_decided_claims_need_no_more_seeds(tmp_path):
     world = World({"mha": 0.0, "gqa": 0.004, "mqa": 0.06}, sd=0.002, seeds=[0, 1, 2, 3])
     runs = [run if run.seed < 3 else replace(run, result=None) for run in write_runs(tmp_path, world)]
     cache_claim = {"metric": "kv_bytes_per_token", "compare": "ratio", "is": "below", "threshold": 0.51}
     context = build_context(world, looks=[3, 4], claims=[
-        {"says": "surely", "arm": "gqa", "is": "below", "threshold": 1.0},
+        declare_claim("surely", "gqa", "below", 1.0),
         {"says": "halved", "arm": "gqa", **cache_claim},
-        {"says": "perhaps", "arm": "mqa", "is": "above", "threshold": 0.06},
+        declare_claim("perhaps", "mqa", "above", 0.06),
     ])  # fmt: skip
     statuses = compute_claim_statuses(context, runs)
     assert [(status.verdict, status.required_seeds, status.is_pending) for status in statuses] == [
@@ -192,38 +182,27 @@ def test_counted_or_decided_claims_need_no_more_seeds(tmp_path):
     )
 
 
-def make_effects_report(folder: Path, world: World, **changes: Any) -> Report:
-    context = build_context(world, looks=[4, 8], claims=[], **changes)
-    return build_report(context, write_runs(folder, world), None, build_provenance())
-
-
-@pytest.mark.parametrize(("finished", "counted"), [(3, 3), (4, 4), (6, 4), (8, 8)])
+@pytest.mark.parametrize(("finished", "required", "counted"), [(3, 8, 3), (6, 8, 4), (8, 8, 8), (8, 4, 4)])
 def test_effect_uses_the_seeds_of_the_last_complete_analysis(
-    tmp_path: Path, finished: int, counted: int
+    tmp_path: Path, finished: int, required: int, counted: int
 ) -> None:
-    seeds = list(range(8))
-    status = {("gqa", seed): "missing" for seed in seeds[finished:]}
-    [row] = make_effects_report(
-        tmp_path, World({"mha": 0.0, "gqa": 0.004}, seeds=seeds, status=status)
-    ).effects
+    """Runs beyond it may exist for another experiment, or as parents of others."""
+    status = {("gqa", seed): "missing" for seed in range(finished, 8)}
+    world = World({"mha": 0.0, "gqa": 0.004}, seeds=list(range(8)), status=status)
+    needed = {"required_seeds": {"mha": 8, "gqa": required}}
+    report = make_world_report(tmp_path, world, looks=[4, 8], claims=[], **needed)
+    [row] = report.effects
     assert row.n == counted
     assert (row.low is None) == (finished < 4), "no interval is read before its look"
-
-
-def test_runs_beyond_the_reached_analyses_are_excluded(tmp_path: Path) -> None:
-    """Such runs exist for another experiment, or as parents of others."""
-    world = World({"mha": 0.0, "gqa": 0.004}, seeds=list(range(8)))
-    report = make_effects_report(tmp_path, world, required_seeds={"mha": 8, "gqa": 4})
-    assert report.effects[0].n == 4
-    assert len([run for run in report.runs if run.arm == "gqa"]) == 4
+    assert len([run for run in report.runs if run.arm == "gqa"]) == required
 
 
 def test_decisions_and_outlier_seeds_are_shown(report):
     first, *others = report.verdict.claims
-    identity = first.model_copy(update={"identity": True})
-    claims = [first.model_copy(update={"outliers": [5, 11]}), *others, identity]
-    verdict = report.verdict.model_copy(update={"claims": claims})
-    report = report.model_copy(update={"verdict": verdict})
+    identity = replace_fields(first, identity=True)
+    claims = [replace_fields(first, outliers=[5, 11]), *others, identity]
+    verdict = replace_fields(report.verdict, claims=claims)
+    report = replace_fields(report, verdict=verdict)
     decision, left_out = first.decision, first.leave_one_out
     record = read_table(report, "decisions")[0]
     assert record["claim"] == "1. gqa vs mha, val/loss (nats): margin +0.03"
@@ -242,10 +221,7 @@ def test_decisions_and_outlier_seeds_are_shown(report):
         assert "p of Δ = 0 (Holm over arms)" in text
         assert "p (Holm over claims)" in text
         assert "p (Holm)" not in text
-
-
-def test_interval_method_names_what_replaces_t(report):
-    effects = [report.effects[0].model_copy(update={"kind": kind}) for kind in ("share", "censored", "seeds")]
+    effects = [replace_fields(report.effects[0], kind=kind) for kind in ("share", "censored", "seeds")]
     replaced = "; for proportions e-values; for steps to a threshold ranks, of the median"
     assert format_interval_method([4, 8], effects) == f"critical value of the interim analyses{replaced}"
     assert format_interval_method(None, effects[2:]) == "paired t"
@@ -262,7 +238,7 @@ def test_inconclusive_claim_about_proportions_has_required_seeds():
     assert required_seeds.ends == "support"
     assert 4 < required_seeds.seeds < 100
     text = "seeds in total would support it with 80% power at the observed effect."
-    estimated = claim.model_copy(update={"required_seeds": required_seeds})
+    estimated = replace_fields(claim, required_seeds=required_seeds)
     assert format_required_seeds(estimated) == f"about {max(required_seeds.seeds, 7)} {text}"
     assert (
         claim_results._estimate_required_seeds(

@@ -5,57 +5,49 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rendering import render_texts
-from synthetic import World, build_context, build_provenance, build_timing, replace_result, write_runs
+from rendering import make_report, render_texts
+from synthetic import (
+    World,
+    declare_claim,
+    replace_result,
+    write_runs,
+)
 
 import attnlab.report
 from attnlab.measure import accuracy, resources
-from attnlab.measure.measurement import MeasurementResult
 from attnlab.measure.step_timing import TIME_METRICS
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import OLD_PROPORTIONS, Report
 from attnlab.report.tables.tradeoff import PANEL_COSTS
 from attnlab.report.tables.wording import describe_claim
 from attnlab.report.verdicts.budget_check import TOLERANCES, get_tolerance
-from attnlab.report.verdicts.results import Run
-from attnlab.store.run_schema import Budget, Metric, RunEstimate, index_by_name
+from attnlab.store.run_schema import Budget, Metric, RunEstimate
 from attnlab.training.final_metrics import LOSS_METRICS
 
 METRIC = "ours/wingspan"
-CLAIM = {"says": "gqa has shorter wings", "arm": "gqa", "metric": METRIC, "is": "below", "threshold": -0.5}
+CLAIM = declare_claim("gqa has shorter wings", "gqa", "below", -0.5, metric=METRIC)
 
 
-class UserMeasurement:
-    """A user's own measurement."""
-
-    def __init__(self, kind: str, direction: str | None = "higher") -> None:
-        self.metrics = [Metric(METRIC, "span of the wings", "cubits", direction, kind)]
-
-    def __call__(self, module: Any, data: Any, device: str) -> MeasurementResult:
-        return MeasurementResult({METRIC: module})
+def define(kind: str, label: str = "span of the wings") -> Metric:
+    """A user's own metric."""
+    return Metric(METRIC, label, "cubits", "higher", kind)
 
 
-def make_report(folder: Path, measure: UserMeasurement, **changes: Any) -> Report:
+def make_report_of_metric(
+    folder: Path, mha: Metric | None, gqa: Metric | None, by_seed: float = 0.0, **changes: Any
+) -> Report:
+    """Build a report of a user's metric with these definitions in the runs of each arm."""
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2, 3])
-    runs = [_with_measurement(run, measure) for run in write_runs(folder, world)]
-    return build_report(build_context(world, claims=[CLAIM], **changes), runs, None, build_provenance())
-
-
-def with_user_resource(run: Run) -> RunEstimate:
-    """Add a user's own resource to the estimate of a run."""
-    return RunEstimate.model_validate(run.result.estimate.to_dict() | {"feathers": 3 + (run.arm == "gqa")})
-
-
-def _with_measurement(run: Run, measure: UserMeasurement) -> Run:
-    measurement = measure({"mha": 7.0, "gqa": 5.0}[run.arm], None, "cpu")
-    definitions = run.result.metric_definitions | index_by_name(*measure.metrics)
-    return replace_result(
-        run, metrics={**run.result.metrics, **measurement.metrics}, metric_definitions=definitions
-    )
+    runs = []
+    for run in write_runs(folder, world):
+        value, metric = (7.0, mha) if run.arm == "mha" else (5.0, gqa)
+        definitions = run.result.metric_definitions | ({METRIC: metric} if metric else {})
+        metrics = run.result.metrics | {METRIC: value + by_seed * run.seed}
+        runs.append(replace_result(run, metrics=metrics, metric_definitions=definitions))
+    return make_report(runs, world, claims=[CLAIM], **changes)
 
 
 def test_definition_of_a_user_measurement_reaches_the_page(tmp_path: Path) -> None:
-    report = make_report(tmp_path, UserMeasurement("count"), metrics=[METRIC])
+    report = make_report_of_metric(tmp_path, define("count"), define("count"), metrics=[METRIC])
     (claim,) = report.verdict.claims
     assert (claim.label, claim.unit, claim.basis) == ("span of the wings", "cubits", "exact")
     assert claim.direction == "higher"
@@ -71,62 +63,36 @@ def test_definition_of_a_user_measurement_reaches_the_page(tmp_path: Path) -> No
         assert "cubits" in page
 
 
-@pytest.mark.parametrize(("kind", "basis", "timed"), [("seeds", "t", False), ("time", "t", True)])
-def test_metric_kind_selects_the_basis(tmp_path: Path, kind: str, basis: str, timed: bool) -> None:
-    (claim,) = make_report(tmp_path, UserMeasurement(kind)).verdict.claims
-    assert (claim.basis, claim.timed) == (basis, timed)
-    assert not claim.decision.exact
-
-
-def test_metric_counted_in_one_arm_only_is_not_exact(tmp_path: Path) -> None:
-    world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2, 3])
-    counted, by_seed = UserMeasurement("count"), UserMeasurement("seeds")
-    runs = [
-        _with_measurement(run, counted if run.arm == "mha" else by_seed)
-        for run in write_runs(tmp_path, world)
-    ]
-    (claim,) = build_report(
-        build_context(world, claims=[CLAIM]), runs, None, build_provenance()
-    ).verdict.claims
-    assert claim.basis == "t"
-
-
-def test_metric_without_definition_is_labeled_by_its_name(tmp_path: Path) -> None:
-    world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2, 3])
-    runs = [
-        replace_result(run, metrics={**run.result.metrics, METRIC: 2.0 + run.seed})
-        for run in write_runs(tmp_path, world)
-    ]
-    (claim,) = build_report(
-        build_context(world, claims=[CLAIM]), runs, None, build_provenance()
-    ).verdict.claims
-    assert (claim.label, claim.unit, claim.basis, claim.direction) == (METRIC, "", "t", None)
-
-
-def test_definition_with_a_label_replaces_one_without(tmp_path: Path) -> None:
-    world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2, 3])
-    without_label = UserMeasurement("count")
-    without_label.metric = Metric(METRIC, kind="count")
-    runs = [
-        _with_measurement(run, without_label if run.arm == "mha" else UserMeasurement("count"))
-        for run in write_runs(tmp_path, world)
-    ]
-    (claim,) = build_report(
-        build_context(world, claims=[CLAIM]), runs, None, build_provenance()
-    ).verdict.claims
-    assert claim.label == "span of the wings"
+@pytest.mark.parametrize(
+    ("mha", "gqa", "by_seed", "label", "basis", "is_timed"),
+    [
+        (define("seeds"), define("seeds"), 0.0, "span of the wings", "t", False),
+        (define("time"), define("time"), 0.0, "span of the wings", "t", True),
+        (define("count"), define("seeds"), 0.0, "span of the wings", "t", False),  # in one arm only
+        (Metric(METRIC, kind="count"), define("count"), 0.0, "span of the wings", "exact", False),
+        (None, None, 1.0, METRIC, "t", False),
+    ],
+)
+def test_definition_gives_the_label_and_selects_the_basis(
+    tmp_path: Path, mha: Metric, gqa: Metric, by_seed: float, label: str, basis: str, is_timed: bool
+) -> None:
+    [claim] = make_report_of_metric(tmp_path, mha, gqa, by_seed).verdict.claims
+    assert (claim.label, claim.basis, claim.timed) == (label, basis, is_timed)
+    assert claim.direction == (None if label == METRIC else "higher")
+    assert claim.decision.exact == (basis == "exact")
 
 
 def test_user_resource_is_exact_and_a_controlled_budget_row(tmp_path: Path) -> None:
-    world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2, 3])
-    runs = write_runs(tmp_path, world)
-    runs = [replace_result(run, estimate=with_user_resource(run)) for run in runs]
+    runs = write_runs(tmp_path, World())
+    estimates = [run.result.estimate.to_dict() | {"feathers": 3 + (run.arm == "gqa")} for run in runs]
+    runs = [
+        replace_result(run, estimate=RunEstimate.model_validate(estimate))
+        for run, estimate in zip(runs, estimates, strict=True)
+    ]
     claim = {**CLAIM, "metric": "feathers", "is": "above"}
-    report = build_report(
-        build_context(world, claims=[claim], controlled=["feathers"]), runs, None, build_provenance()
-    )
-    assert report.verdict.claims[0].basis == "exact"
-    assert report.verdict.claims[0].not_comparable == ["feathers: controlled, but 4 in gqa and 3 in mha"]
+    [result] = make_report(runs, claims=[claim], controlled=["feathers"]).verdict.claims
+    assert result.basis == "exact"
+    assert result.not_comparable == ["feathers: controlled, but 4 in gqa and 3 in mha"]
 
 
 def test_tolerances_exist_for_numeric_resources_only() -> None:
@@ -136,9 +102,7 @@ def test_tolerances_exist_for_numeric_resources_only() -> None:
 
 def test_cost_panels_use_the_labels_of_the_measuring_code(tmp_path: Path) -> None:
     world = World()
-    report = build_report(
-        build_context(world), write_runs(tmp_path, world), build_timing(world), build_provenance()
-    )
+    report = make_report(tmp_path, world, is_timed=True)
     definitions = resources.BUDGET_METRICS | TIME_METRICS | {resources.THROUGHPUT.name: resources.THROUGHPUT}
     expected = [key for key in PANEL_COSTS if key != "carried_bytes"]  # no arm has these here
     assert [panel.key for panel in report.tradeoff] == expected

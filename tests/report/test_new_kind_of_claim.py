@@ -8,7 +8,7 @@ from pathlib import Path
 import ledger
 import pytest
 from rendering import make_report
-from synthetic import World, write_runs
+from synthetic import World, declare_claim, write_runs
 
 from attnlab import stats
 from attnlab.report.pages.report_files import write_report
@@ -89,14 +89,14 @@ def write_claims_report(folder: Path, *claims: dict[str, object], seeds: int = 8
     """A report of the claims, rendered: its page, Markdown and ledger are written."""
     world = World(effects=WORLD.effects, sd=WORLD.sd, seeds=list(range(seeds)))
     runs = write_runs(folder / "runs", world)
-    report = make_report(None, world, runs, claims=list(claims))
+    report = make_report(runs, world, claims=list(claims))
     write_report(folder / "reports" / "gqa_vs_mha", report, runs)
     return report
 
 
 def test_new_relation_is_decided_worded_and_rendered(tmp_path: Path, between_relation: None) -> None:
-    cost = {"says": "gqa costs something", "arm": "gqa", "is": "between", "threshold": 0.05}
-    gain = {"says": "mqa costs something", "arm": "mqa", "is": "between", "threshold": 0.05}
+    cost = declare_claim("gqa costs something", "gqa", "between", 0.05)
+    gain = declare_claim("mqa costs something", "mqa", "between", 0.05)
     report = write_claims_report(tmp_path, cost, gain)
     supported, refuted = report.verdict.claims
     assert (supported.verdict, refuted.verdict) == ("SUPPORTED", "REFUTED")
@@ -112,14 +112,14 @@ def test_new_relation_is_decided_worded_and_rendered(tmp_path: Path, between_rel
 def test_experiment_file_may_use_a_new_relation_with_a_valid_threshold(
     between_relation: None,
 ) -> None:
-    claim = Claim.model_validate({"says": "s", "arm": "a", "is": "between", "threshold": 0.05})
+    claim = Claim.model_validate(declare_claim("s", "a", "between", 0.05))
     assert claim.relation == Between()
     with pytest.raises(ValueError, match="no effect can satisfy"):
         claim.relation.compute_region(-0.05)
 
 
 def test_new_basis_collects_evidence_and_names_its_unit(tmp_path: Path, unanimous_basis: None) -> None:
-    claim = {"says": "every seed loses", "arm": "gqa", "is": "above", "threshold": 0.0}
+    claim = declare_claim("every seed loses", "gqa", "above", 0.0)
     [result] = write_claims_report(tmp_path, claim).verdict.claims
     assert (result.basis, result.verdict, result.decision.estimate) == ("unanimous", "SUPPORTED", 1.0)
     assert describe_claim(result).endswith("8 votes.")

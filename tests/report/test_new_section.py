@@ -63,7 +63,7 @@ def test_table_and_chart_of_a_new_file_are_in_every_output(
     assert page.index('id="claims"') < page.index('id="wings"') < page.index('id="effects"')
     markdown = (folder / "report.md").read_text("utf-8")
     assert "| gqa | 8.50 | \\<b\\> |" in markdown
-    assert "![Wings](figures/wings.png)" in markdown
+    assert "Chart: Wings (`figures/wings.png`)." in markdown
     assert (folder / "figures" / "wings.png").read_bytes().startswith(b"\x89PNG")
     frame = attnlab.load(folder).wings
     assert frame.to_dict("list") == {

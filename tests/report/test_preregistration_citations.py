@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from rendering import render_texts
-from synthetic import World, build_context, build_provenance, write_runs
+from synthetic import World, build_context, build_provenance, declare_claim, write_runs
 
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
@@ -42,12 +42,15 @@ def build_from_context(tmp_path: Path) -> Any:
 
 
 def test_report_has_the_log_entry_to_the_last_digit(tmp_path: Path, build_from_context: Any) -> None:
-    claim = {"says": "no worse", "arm": "gqa", "is": "below", "threshold": 1 / 3}
+    claim = declare_claim("no worse", "gqa", "below", 1 / 3)
     report = build_from_context(preregister_context(tmp_path, claims=[claim]))
     line = json.loads((tmp_path / file_names.PREREGISTRATION_LOG).read_text().splitlines()[0])
     assert json.loads(json.dumps(report.to_dict()["preregistration"])) == line
     assert line["content"]["claims"][0]["threshold"] == 1 / 3
     assert Report.model_validate(report.to_dict()) == report
+    without = build_from_context(build_context(WORLD))
+    assert without.preregistration is None
+    assert not any("declarations.jsonl" in page for page in render_texts(without))
     with pytest.raises(ValidationError, match="preregistration"):
         Report.model_validate({**report.to_dict(), "preregistration": {"hash": "cut"}})
 
@@ -85,10 +88,3 @@ def test_change_after_results_makes_all_claims_exploratory(
         assert last_deviation in page
         assert "Preregistered on" not in page
         assert f"These changed terms were logged on {report.preregistration.time} (" in page
-
-
-def test_report_without_an_entry_cites_none(build_from_context: Any) -> None:
-    report = build_from_context(build_context(WORLD))
-    assert report.preregistration is None
-    assert Report.model_validate(report.to_dict()) == report
-    assert not any("declarations.jsonl" in page for page in render_texts(report))

@@ -3,13 +3,16 @@
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import ledger_rows
 import numpy as np
 import pytest
-from synthetic import build_claim_result
+from rendering import REFERENCES, make_report
+from synthetic import CACHE_RATIO, World, declare_claim, replace_fields
 
 from attnlab.report.charts import chart_renderer
 from attnlab.report.charts.chart_renderer import RenderedCharts
@@ -18,104 +21,95 @@ from attnlab.report.pages.html import render_page
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.replications import arm_pairs, corpus_comparison, ladder_page
 from attnlab.report.replications.ladder_analysis import build_ladder_report, summarize_decision_accuracy
-from attnlab.report.schema import REPORT_VERSION, Report, RunRow
+from attnlab.report.schema import EffectVerdict, ReplicationContext, Report, RunRow, Verdict
 from attnlab.report.section import Page, list_charts, list_tables
 from attnlab.report.tables.wording import format_decision
 from attnlab.stats import estimate_paired_difference
 from attnlab.store.run_schema import Budget
 
-REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
 SIZES = {"40k": (16, 1e10), "S": (16, 6e10), "250k": (8, 4e11), "625k": (4, 2.5e12)}
+
+
+@cache
+def create_template() -> Report:
+    """A report of two arms, of which others replace the runs and results."""
+    claims = [
+        declare_claim("four costs nothing", "four", "below", 0.02),
+        declare_claim("it is counted", "four", "below", 0.51, **CACHE_RATIO),
+    ]
+    world = World({"two": 0.0, "four": 0.01}, seeds=[0, 1])
+    words = {"name": "heads", "question": "Do four help?", "margin_reason": "because"}
+    with TemporaryDirectory() as folder:
+        report = make_report(
+            Path(folder), world, baseline="two", margin=0.02, controlled=[], claims=claims, **words
+        )
+    return replace_fields(report, reproduce__data=[])
 
 
 def create_report(kind, name, effect, *, seeds, flops, together="heads@steps", verdict="SUPPORTED") -> Report:
     """Losses of two arms: the baseline's fall with compute, the other's are `effect` above them."""
     rng = np.random.default_rng([ord(c) for c in name])
-    base = 2 + 20 * flops**-0.1
-    budget = {"flops_per_token": flops / 1e6, "tokens": 10**6, "parameters": 5, "steps": 7, "lr": 0.003}
-
-    def run(arm, seed, loss):
-        return {
-            "arm": arm, "seed": seed, "id": f"{arm}{seed}", "status": "done", "seconds": 2.0,
-            "started": None, "metrics": {"val/loss": loss}, "budget": budget, "memory": {}, "speed": {},
-            "head_scores": {},
-        }  # fmt: skip
-
+    template = create_template()
+    run, pair = template.runs[0], template.effects[0].pairs[0]
+    run = replace_fields(
+        run,
+        budget__flops_per_token=flops / 1e6,
+        budget__tokens=10**6,
+        budget__parameters=5,
+        budget__lr=0.003,
+    )
     runs, pairs = [], []
     for seed in range(seeds):
-        shared = base + rng.normal(0, 0.02)
+        shared = 2 + 20 * flops**-0.1 + rng.normal(0, 0.02)
         other = shared + effect + rng.normal(0, 0.004)
-        runs += [run("two", seed, shared), run("four", seed, other)]
-        pairs += [{"seed": seed, "value": other, "against": shared, "difference": other - shared}]
-    sensitivity = {"sign_flip": None, "leave_one_out": None, "pairing": None, "outliers": []}
-    ends = {"low": effect - 0.01, "high": effect + 0.01, "level": 0.95}
-    claim = build_claim_result(
-        effect - 0.01, effect + 0.01, verdict, says="four costs nothing", arm="four", against="two",
-        threshold=0.02, planned=seeds, decision={"n": seeds},
-    ).to_dict()  # fmt: skip
-    exact = {
-        "says": "it is counted", "metric": "parameters", "basis": "exact",
-        "decision": {**claim["decision"], "exact": True},
-    }  # fmt: skip
-    row = {
-        **sensitivity, **ends, "arm": "four", "against": "two", "metric": "val/loss", "label": "val/loss",
-        "unit": "nats", "primary": True, "margin": 0.02, "n": seeds, "planned": seeds, "digits": 3,
-        "mean": effect, "sd": 0.004, "training_equivalent": None, "alpha": 0.05, "p": None, "p_holm": None,
-        "p_equivalent": None, "p_noninferior": None, "verdict": "NON-INFERIOR", "reasons": [], "pairs": pairs,
-    }  # fmt: skip
+        losses = {"two": {"val/loss": shared}, "four": {"val/loss": other}}
+        runs += [
+            replace_fields(run, arm=arm, seed=seed, id=f"{arm}{seed}", metrics=metrics)
+            for arm, metrics in losses.items()
+        ]
+        pairs.append(replace_fields(pair, seed=seed, value=other, against=shared, difference=other - shared))
+    ends = {"low": effect - 0.01, "high": effect + 0.01, "n": seeds}
+    claim, counted = template.verdict.claims
+    claim = replace_fields(
+        claim,
+        verdict=Verdict(verdict),
+        decision=replace_fields(claim.decision, estimate=effect, level=0.95, **ends),
+        planned=seeds,
+    )
     ladder = {
         "name": "steps", "rungs": {name: [] for name in SIZES}, "seeds": {name: 4 for name in SIZES},
         "rates": {"rung": "S", "power": -0.125}, "margin": 0.02, "margin_reason": "because",
     }  # fmt: skip
-    nowhere = dict.fromkeys(
-        ("commit", "dirty", "dirty_diff", "packages", "device", "date", "preregistration_sha256", "versions")
+    replication = {"kind": kind, "name": name, "combined_report": together, "rates": None, "ladder": ladder}
+    return replace_fields(
+        template,
+        replication=ReplicationContext.model_validate(replication),
+        experiment__seeds=[*range(seeds)],
+        verdict__claims=[claim, counted],
+        verdict__finished=len(runs),
+        effects=[
+            replace_fields(
+                template.effects[0],
+                mean=effect,
+                planned=seeds,
+                pairs=pairs,
+                verdict=EffectVerdict.NON_INFERIOR,
+                **ends,
+            )
+        ],
+        runs=runs,
     )
-    return Report.model_validate({
-        "schema": REPORT_VERSION,
-        "axes": {"two": {}, "four": {}},
-        "replication": {
-            "kind": kind, "name": name, "combined_report": together, "rates": None, "ladder": ladder,
-        },
-        "experiment": {
-            "name": "heads", "question": "Do four help?", "size": None, "arms": ["two", "four"],
-            "baseline": "two", "seeds": [*range(seeds)], "looks": None, "controlled": [], "match": "params",
-            "match_by": None, "unmatched": [], "leakage": [], "metric": "val/loss", "direction": "lower",
-            "margin": 0.02, "margin_text": None, "margin_reason": "because",
-        },
-        "verdict": {
-            "claims": [claim, {**claim, **exact}], "exploratory": False, "not_preregistered": False,
-            "deviations": [], "headline": "1 SUPPORTED", "finished": len(runs), "planned": len(runs),
-            "not_comparable": [], "run_warnings": [],
-        },
-        "budget": {
-            "rows": [], "controlled": [], "seeds": [], "match": "params", "match_by": None, "unmatched": [],
-            "lr_tuning": "", "tuning": None,
-        },
-        "effects": [row],
-        "runs": runs,
-        "reproduce": {
-            **nowhere, "command": "python -m attnlab", "preregistered": {}, "changed": [], "data": [],
-            "environment": {}, "mixed": [],
-        },
-        "failures": {"runs": [], "counts": [], "status_counts": [], "caveats": []},
-        "config": {"arms": ["two", "four"], "rows": [], "layers": [], "baseline_config": {}},
-        **{key: [] for key in ("tradeoff", "length", "steps_to_threshold", "warnings")},
-        **dict.fromkeys(
-            ("corpora", "leakage", "compute_calibration", "curves", "positions", "heads", "text", "timing",
-             "preregistration")
-        ),
-    })  # fmt: skip
 
 
 def with_runs(original: Report, change: Callable[[RunRow], dict[str, Any]]) -> Report:
     """The same report with changed runs."""
-    return original.model_copy(update={"runs": [run.model_copy(update=change(run)) for run in original.runs]})
+    return replace_fields(original, runs=[replace_fields(run, **change(run)) for run in original.runs])
 
 
 def with_verdict(original: Report, verdict: str) -> Report:
     """The same report with another verdict on its claims."""
-    claims = [claim.model_copy(update={"verdict": verdict}) for claim in original.verdict.claims]
-    return original.model_copy(update={"verdict": original.verdict.model_copy(update={"claims": claims})})
+    claims = [replace_fields(claim, verdict=verdict) for claim in original.verdict.claims]
+    return replace_fields(original, verdict__claims=claims)
 
 
 def with_status(original: Report, index: int, status: str) -> Report:
@@ -164,7 +158,7 @@ def test_tenfold_parameters_extrapolate_compute_growth():
 
     def grow_parameters(run):
         parameters = 1e-3 * run.budget.training_flops**0.5
-        return {"budget": run.budget.model_copy(update={"parameters": parameters})}
+        return {"budget": replace_fields(run.budget, parameters=parameters)}
 
     [row] = build_ladder_report(
         {title: with_runs(one, grow_parameters) for title, one in reports.items()}
@@ -197,9 +191,7 @@ def test_exploratory_ladder_is_marked_everywhere():
     reports = create_ladder(0.01, 0.01, 0.01, 0.01)
     preregistered = build_ladder_report(reports)
     departed = reports["heads@steps.S"]
-    departed = departed.model_copy(
-        update={"verdict": departed.verdict.model_copy(update={"exploratory": True})}
-    )
+    departed = replace_fields(departed, verdict__exploratory=True)
     exploratory = build_ladder_report({**reports, "heads@steps.S": departed})
     for ladder, is_exploratory in ((preregistered, False), (exploratory, True)):
         outputs = render_everywhere(ladder)
@@ -219,11 +211,9 @@ def test_exploratory_ladder_is_marked_everywhere():
 
 def name_corpus(original: Report, parameters: int) -> Report:
     """The same report with a corpus and a number of parameters."""
-    reproduce = original.reproduce.model_copy(update={"data": [{"name": "code"}, {"name": "code"}]})
-    sized = with_runs(
-        original, lambda run: {"budget": run.budget.model_copy(update={"parameters": parameters})}
-    )
-    return sized.model_copy(update={"reproduce": reproduce})
+    reproduce = replace_fields(original.reproduce, data=[{"name": "code"}, {"name": "code"}])
+    sized = with_runs(original, lambda run: {"budget": replace_fields(run.budget, parameters=parameters)})
+    return replace_fields(sized, reproduce=reproduce)
 
 
 @pytest.mark.usefixtures("blank_charts")
@@ -250,8 +240,8 @@ def test_title_of_a_ladder_is_its_claim_with_sizes_and_corpus():
     assert "# heads@steps\n\nDo four help? Does the answer hold across sizes, on code?\n" in markdown
     assert f"\n## Across sizes\n\n{answer}.\n" in markdown
     assert terminal.splitlines()[0] == f"heads@steps: {claim}"
-    unsure = ladder.comparisons[0].model_copy(update={"verdict": "INCONCLUSIVE"})
-    assert ladder.model_copy(update={"comparisons": [unsure]}).headline.endswith(
+    unsure = replace_fields(ladder.comparisons[0], verdict="INCONCLUSIVE")
+    assert replace_fields(ladder, comparisons=[unsure]).headline.endswith(
         "; whether the effect changes with size: not shown"
     )
 
@@ -270,11 +260,6 @@ def test_sibling_pages_have_distinct_titles():
         "heads@steps at size S",
     ]
     assert ladder_page.build_ladder_page(build_ladder_report(sizes)).title not in titles
-
-
-def test_one_corpus_has_no_table_of_corpora():
-    alone = {"heads@code": create_report("corpus", "code", 0.01, seeds=4, flops=1e10, together="heads")}
-    assert corpus_comparison.add_corpus_comparison(alone) == alone
 
 
 def test_verdict_of_a_ladder_follows_from_the_intervals_that_it_prints():
@@ -312,49 +297,52 @@ def test_outlying_largest_size_is_a_holdout_miss():
     assert "differs from the prediction from the others" in row.sentence
 
 
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        ("killed", "runs are not finished at 40k (1)"),
+        ("diverged", "runs failed at 40k (1)"),
+        ("out_of_memory", "runs failed at 40k (1)"),
+    ],
+)
+def test_failed_run_leaves_no_verdict(status, reason):
+    reports = create_ladder(0.01, 0.01, 0.01, 0.01)
+    lowest = with_status(reports["heads@steps.40k"], 1, status)
+    ladder = build_ladder_report({**reports, "heads@steps.40k": lowest})
+    [row] = ladder.comparisons
+    assert row.verdict == "INCONCLUSIVE"
+    assert reason in row.reason
+    assert (len(row.effects[0].differences), row.effects[0].failed) == (15, status != "killed")
+    assert [losses.multiplier for losses in ladder.losses] == [None, None], "that of the survivors"
+
+
 def test_arm_with_higher_loss_has_a_multiplier_below_one():
-    [base, arm] = build_ladder_report(create_ladder(0.05, 0.05, 0.05, 0.05)).losses
+    reports = create_ladder(0.05, 0.05, 0.05, 0.05)
+    [base, arm] = build_ladder_report(reports).losses
     assert base.multiplier is None
     assert {"0 %", "25 %", "50 %", "75 %"} <= arm.multiplier.floors.keys()
     assert all(cell.value < 0.9 for cell in arm.multiplier.floors.values())
     assert arm.multiplier.lowest < arm.multiplier.highest
+    no_losses = {
+        title: with_runs(one, lambda run: {"metrics": {"val/loss": 0.1 * (run.arm == "four")}})
+        for title, one in reports.items()
+    }
+    assert [losses.multiplier for losses in build_ladder_report(no_losses).losses] == [None, None]
 
 
-@pytest.mark.parametrize("machine", [True, False])
-def test_failed_run_leaves_no_verdict(machine):
-    reports = create_ladder(0.01, 0.01, 0.01, 0.01)
-    lowest = with_status(reports["heads@steps.40k"], 1, "killed" if machine else "diverged")
-    [row] = build_ladder_report({**reports, "heads@steps.40k": lowest}).comparisons
-    assert row.verdict == "INCONCLUSIVE"
-    assert ("runs are not finished at 40k (1)" if machine else "runs failed at 40k (1)") in row.reason
-    assert len(row.effects[0].differences) == 15
-    [base, arm] = build_ladder_report({**reports, "heads@steps.40k": lowest}).losses
-    assert base.multiplier is arm.multiplier is None, "that of the survivors"
-    assert build_ladder_report(reports).losses[1].multiplier is not None
-
-
-def test_lack_of_device_memory_is_a_failure_of_the_arm():
-    reports = create_ladder(0.01, 0.01, 0.01, 0.01)
-    lowest = with_status(reports["heads@steps.40k"], 1, "out_of_memory")
-    [row] = build_ladder_report({**reports, "heads@steps.40k": lowest}).comparisons
-    assert (row.verdict, row.effects[0].failed) == ("INCONCLUSIVE", 1)
-
-
-def test_metric_that_is_no_loss_has_no_compute_multiplier():
+@pytest.mark.parametrize(("arms", "charts"), [(("four",), ["losses"]), (("two", "four"), [])])
+def test_ladder_without_a_finished_pair_has_no_verdict_and_no_chart_of_the_effect(arms, charts):
+    failed = {"status": "crashed", "metrics": {}, "budget": Budget()}
     reports = {
-        title: with_runs(one, lambda run: {"metrics": {"val/loss": 0.0 if run.arm == "two" else 0.1}})
+        title: with_runs(one, lambda run: failed if run.arm in arms else {})
         for title, one in create_ladder(0.01, 0.01, 0.01, 0.01).items()
     }
-    assert [losses.multiplier for losses in build_ladder_report(reports).losses] == [None, None]
-
-
-def test_ladder_without_a_finished_pair_has_no_verdict():
-    missing = {"status": "missing", "metrics": {}, "budget": Budget()}
-    reports = create_ladder(0.01, 0.01, 0.01, 0.01)
-    [row] = build_ladder_report(
-        {title: with_runs(one, lambda run: missing) for title, one in reports.items()}
-    ).comparisons
+    ladder = build_ladder_report(reports)
+    [row] = ladder.comparisons
     assert (row.verdict, row.extrapolation, row.line) == ("INCONCLUSIVE", None, [])
+    page = ladder_page.build_ladder_page(ladder)
+    assert list_records(page, "ladder")[0]["verdict"] == "INCONCLUSIVE"
+    assert [chart.name for chart in list_charts(page.sections)] == charts
 
 
 def test_decision_accuracy_counts_claims_decided_at_adjacent_sizes():
@@ -433,28 +421,16 @@ def test_transferred_rates_that_differ_get_a_caveat(rate, has_caveat):
 
     def set_rate(run):
         lr = rate if run.arm == "four" else 0.003
-        return {"budget": run.budget.model_copy(update={"lr": lr})}
+        return {"budget": replace_fields(run.budget, lr=lr)}
 
     reports = create_ladder(-0.02, -0.04, -0.06, -0.08)
     ladder = build_ladder_report({title: with_runs(one, set_rate) for title, one in reports.items()})
     caveat = "At S, the tuned learning rates are 0.006 for four and 0.003 for two; they are not tuned at the"
     assert [caveat in output for output in render_everywhere(ladder)] == [has_caveat] * 3
-    alone = ladder.model_copy(update={"ladder": ladder.ladder.model_copy(update={"rates": None})})
+    alone = replace_fields(ladder, ladder__rates=None)
     assert caveat not in "".join(ladder_page.format_ladder_lines(alone))
     [sizes] = ledger_rows.summarize_scaling_verdicts([ladder]).values()
     assert sizes.endswith(" (learning rates differ)") == has_caveat
-
-
-def test_page_of_a_ladder_without_an_effect_lacks_its_chart():
-    def fail_four(run):
-        return {"status": "crashed", "metrics": {}} if run.arm == "four" else {}
-
-    reports = create_ladder(0.01, 0.01, 0.01, 0.01)
-    page = ladder_page.build_ladder_page(
-        build_ladder_report({title: with_runs(one, fail_four) for title, one in reports.items()})
-    )
-    assert list_records(page, "ladder")[0]["verdict"] == "INCONCLUSIVE"
-    assert [chart.name for chart in list_charts(page.sections)] == ["losses"]
 
 
 def test_charts_of_a_ladder_can_be_rendered():
@@ -471,6 +447,8 @@ def test_every_report_compares_all_corpora():
             "corpus", "code", 0.01, seeds=8, flops=1e10, together="heads", verdict="REFUTED"
         ),
     }
+    alone = {"heads": reports["heads"]}
+    assert corpus_comparison.add_corpus_comparison(alone) == alone
     compared = corpus_comparison.add_corpus_comparison(reports)
     assert compared["heads"].corpora == compared["heads@code"].corpora
     [claim] = compared["heads"].corpora.claims  # exact claims are equal on every corpus

@@ -3,26 +3,25 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
-import jsonschema
 import pytest
-from rendering import render_markdown
+from rendering import make_report, render_markdown
 from synthetic import (
     World,
     build_context,
     build_provenance,
-    build_timing,
+    declare_claim,
     draw_noise,
     replace_result,
     write_runs,
 )
-from worlds import SyntheticReports
 
 from attnlab import stats
-from attnlab.cli.verbs.schema import build_schema
 from attnlab.measure.accuracy import ACCURACY
 from attnlab.report.pages.report_files import format_json
 from attnlab.report.report_builder import build_report, compute_claim_statuses
@@ -37,14 +36,6 @@ from attnlab.report.tables.wording import (
 from attnlab.report.verdicts.evidence_bases import BASES
 from attnlab.report.verdicts.results import Run
 
-SCHEMA = build_schema("report")
-
-
-def make_report(folder: Path, world: World, **changes: object) -> Report:
-    return build_report(
-        build_context(world, **changes), write_runs(folder, world), build_timing(world), build_provenance()
-    )
-
 
 def without_length(run: Run, **changes: object) -> Run:
     """Remove a metric from a run that other runs measure."""
@@ -57,22 +48,22 @@ def list_verdicts(report: Report) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("effect", "sd", "effect_verdict", "claim_verdict"),
+    ("effect", "sd", "effect_verdict", "claim_verdict", "direction"),
     [
-        (0.004, 0.008, "EQUIVALENT", "SUPPORTED"),
-        (-0.2, 0.008, "BETTER", "REFUTED"),
-        (0.2, 0.008, "WORSE", "REFUTED"),
-        (0.04, 0.015, "WORSE", "INCONCLUSIVE"),
-        (-0.01, 0.035, "NON-INFERIOR", "INCONCLUSIVE"),
-        (0.02, 0.2, "INCONCLUSIVE", "INCONCLUSIVE"),
+        (0.004, 0.008, "EQUIVALENT", "SUPPORTED", "lower"),
+        (-0.2, 0.008, "BETTER", "REFUTED", "lower"),
+        (0.2, 0.008, "WORSE", "REFUTED", "lower"),
+        (0.2, 0.008, "BETTER", "REFUTED", "higher"),
+        (0.04, 0.015, "WORSE", "INCONCLUSIVE", "lower"),
+        (-0.01, 0.035, "NON-INFERIOR", "INCONCLUSIVE", "lower"),
+        (0.02, 0.2, "INCONCLUSIVE", "INCONCLUSIVE", "lower"),
     ],
 )
 def test_known_effect_gets_its_verdict(
-    tmp_path: Path, effect: float, sd: float, effect_verdict: str, claim_verdict: str
+    tmp_path: Path, effect: float, sd: float, effect_verdict: str, claim_verdict: str, direction: str
 ) -> None:
-    report = make_report(
-        tmp_path, World(effects={"mha": 0.0, "gqa": effect}, sd=sd, seeds=[0, 1, 2, 3, 4, 5])
-    )
+    world = World(effects={"mha": 0.0, "gqa": effect}, sd=sd, seeds=[0, 1, 2, 3, 4, 5])
+    report = make_report(tmp_path, world, direction=direction)
     assert report.effects[0].verdict == effect_verdict
     assert list_verdicts(report)[0] == claim_verdict
 
@@ -83,7 +74,7 @@ def test_arms_that_are_equal_in_every_pair_are_equal_without_noise(tmp_path: Pat
     world = World(effects={"mha": 0.0, "gqa": 0.0, "mqa": 0.25}, sd=0.0, seeds=seeds)
     sides = [("below", 0.03, "SUPPORTED"), ("below", 0.0, "REFUTED"), ("within", 0.03, "SUPPORTED")]
     claims = [
-        {"says": f"gqa {number}", "arm": "gqa", "is": side, "threshold": threshold}
+        declare_claim(f"gqa {number}", "gqa", side, threshold)
         for number, (side, threshold, _) in enumerate(sides)
     ]
     report = make_report(tmp_path / "a", world, claims=[*claims, {**claims[0], "says": "m", "arm": "mqa"}])
@@ -113,9 +104,9 @@ def test_effect_on_a_proportion_has_the_evidence_of_a_claim(tmp_path: Path, is_p
         metrics = {**run.result.metrics, ACCURACY.name: accuracy}
         definitions = {**run.result.metric_definitions, ACCURACY.name: ACCURACY}
         runs.append(replace_result(run, metrics=metrics, metric_definitions=definitions))
-    claim = {"says": "s", "arm": "gqa", "metric": "val/accuracy", "is": "above", "threshold": -0.05}
+    claim = declare_claim("s", "gqa", "above", -0.05, metric="val/accuracy")
     changes = {"metric": "val/accuracy", "direction": "higher", "margin": 0.05} if is_primary else {}
-    report = build_report(build_context(world, claims=[claim], **changes), runs, None, build_provenance())
+    report = make_report(runs, world, claims=[claim], **changes)
     [claim_result] = report.verdict.claims
     [effect] = [row for row in report.effects if row.metric == "val/accuracy"]
     assert (claim_result.basis, claim_result.verdict) == ("e-value", "INCONCLUSIVE")
@@ -134,7 +125,7 @@ def test_length_beyond_learned_positions_is_listed_as_undefined(tmp_path: Path) 
         without_length(run, undefined=("length/2x",)) if run.arm == "gqa" else run
         for run in write_runs(tmp_path, world)
     ]
-    [table] = build_report(build_context(world), runs, build_timing(world), build_provenance()).length
+    [table] = make_report(runs, world, is_timed=True).length
     [row] = table.rows
     assert [cell.arm for cell in row.cells] == ["mha"]
     assert row.undefined == ["gqa"]
@@ -153,8 +144,8 @@ def test_mean_sd_and_pairs_equal_the_known_ones(tmp_path: Path) -> None:
 
 def test_effect_verdict_uses_the_alpha_of_its_claim(tmp_path: Path) -> None:
     world = World(effects={"mha": 0.0, "gqa": 0.016, "mqa": 0.03}, sd=0.019, seeds=list(range(8)))
-    alone = [{"says": "s", "arm": "gqa", "is": "within", "threshold": 0.03}]
-    others = [{"says": str(i), "arm": "mqa", "is": "above", "threshold": i / 100} for i in (1, 2, 3)]
+    alone = [declare_claim("s", "gqa", "within", 0.03)]
+    others = [declare_claim(str(i), "mqa", "above", i / 100) for i in (1, 2, 3)]
     row = make_report(tmp_path / "alone", world, claims=alone).effects[0]
     assert (row.verdict, row.alpha) == ("EQUIVALENT", 0.05)
     report = make_report(tmp_path / "many", world, claims=alone + others)
@@ -164,38 +155,26 @@ def test_effect_verdict_uses_the_alpha_of_its_claim(tmp_path: Path) -> None:
     assert row.verdict != "EQUIVALENT"
 
 
-def test_higher_is_better_metric_flips_the_verdict(tmp_path: Path) -> None:
-    report = make_report(tmp_path, World(effects={"mha": 0.0, "gqa": 0.2}), direction="higher")
-    assert report.effects[0].verdict.startswith("BETTER")
-
-
 @pytest.mark.parametrize(
-    ("parameters", "controlled", "mark", "verdict"),
+    ("gqa", "mqa", "changes", "mark", "verdicts"),
     [
-        (121_000, ["params"], "equal", "SUPPORTED"),  # within 1%
-        (122_000, ["params"], "differs", "NOT COMPARABLE"),
-        (130_000, ["tokens"], "differs", "SUPPORTED"),
+        (130_000, 120_000, {}, "differs", ["NOT COMPARABLE", "SUPPORTED"]),
+        (130_000, 120_000, {"unmatched": ["gqa"]}, "differs", ["SUPPORTED"] * 2),
+        (130_000, 130_000, {"unmatched": ["gqa"]}, "differs", ["SUPPORTED", "NOT COMPARABLE"]),
+        (130_000, 120_000, {"controlled": ["tokens"]}, "differs", ["SUPPORTED"] * 2),
+        (122_000, 120_000, {"controlled": ["tokens"]}, "differs", ["SUPPORTED"] * 2),
+        (121_000, 120_000, {}, "equal", ["SUPPORTED"] * 2),  # one percent is tolerated
     ],
 )
-def test_only_a_controlled_budget_beyond_its_tolerance_makes_an_arm_incomparable(
-    tmp_path: Path, parameters: int, controlled: list[str], mark: str, verdict: str
+def test_unequal_budget_is_not_comparable_if_controlled_and_matched(
+    tmp_path: Path, gqa: int, mqa: int, changes: dict[str, Any], mark: str, verdicts: list[str]
 ) -> None:
-    report = make_report(tmp_path, World(parameters={"gqa": parameters}), controlled=controlled)
-    assert report.budget.find_row("parameters").mark == mark
-    assert list_verdicts(report)[:2] == [verdict, "SUPPORTED"], "the budget of the other arm is equal"
-
-
-def test_unmatched_arm_stays_comparable(tmp_path: Path) -> None:
-    report = make_report(tmp_path, World(parameters={"gqa": 130_000}), unmatched=["gqa"])
-    assert "NOT COMPARABLE" not in list_verdicts(report)
+    report = make_report(tmp_path, World(parameters={"gqa": gqa, "mqa": mqa}), **changes)
     [row] = [row for row in report.budget.rows if row.key == "parameters"]
-    assert (row.mark, row.cells[1].value) == ("differs", 130_000), "and the page shows it"
-    report = make_report(
-        tmp_path / "both", World(parameters={"gqa": 130_000, "mqa": 130_000}), unmatched=["gqa"]
-    )
-    assert list_verdicts(report)[:2] == ["SUPPORTED", "NOT COMPARABLE"], "the other one was to be"
-    report = make_report(tmp_path / "two", World({"mha": 0.0, "gqa": 0.0}), unmatched=["gqa", "gqa_alone"])
-    assert report.budget.unmatched == ["gqa"], "only arms of the comparison"
+    assert (row.mark, row.cells[1].value) == (mark, gqa), "and the page shows it"
+    assert list_verdicts(report)[:2] == verdicts
+    unmatched = make_report(tmp_path / "b", World({"mha": 0.0, "gqa": 0.0}), unmatched=["gqa", "gqa_alone"])
+    assert unmatched.budget.unmatched == ["gqa"], "only arms of the comparison"
 
 
 @pytest.mark.parametrize("margin", ["(margin: 5% of training compute)", "by more than a margin of 0.3 nats"])
@@ -221,13 +200,11 @@ def test_margin_of_the_command_line_replaces_the_words_about_the_margin(tmp_path
 
 
 def test_rationale_of_the_margin_names_the_size_it_was_written_for(tmp_path: Path) -> None:
-    context = build_context(World())
-    stated = {"margin_reason": context.experiment.margin_reason, "size": "S"}
+    stated = {"margin_reason": build_context(World()).experiment.margin_reason}
     runs = write_runs(tmp_path, World())
-    report = build_report(context, runs, None, build_provenance(preregistered=stated))
-    assert format_margin_reason(report).endswith("in the same harness (written for size S)")
-    same = build_report(context, runs, None, build_provenance(preregistered={**stated, "size": "debug"}))
-    assert format_margin_reason(same).endswith("in the same harness")
+    for size, end in (("S", " (written for size S)"), ("debug", "")):
+        report = make_report(runs, provenance={"preregistered": {**stated, "size": size}})
+        assert format_margin_reason(report).endswith(f"in the same harness{end}")
 
 
 @pytest.mark.parametrize(
@@ -237,32 +214,35 @@ def test_rationale_of_the_margin_names_the_size_it_was_written_for(tmp_path: Pat
 )  # fmt: skip
 def test_arm_that_always_diverges_is_worse(tmp_path: Path, arm: str, relation: str, verdict: str) -> None:
     world = World(seeds=list(range(8)), status={(arm, seed): "diverged" for seed in range(8)})
-    claim = {"says": "gqa is worse, or is not", "arm": "gqa", "is": relation, "threshold": 0.03}
+    claim = declare_claim("gqa is worse, or is not", "gqa", relation, 0.03)
     [result] = make_report(tmp_path, world, claims=[claim]).verdict.claims
     assert (result.verdict, result.basis) == (verdict, "ranks")
     assert (result.decision.p <= 0.05) is (verdict == "SUPPORTED")
     assert "median Δ val/loss = not finite, " in describe_claim(result)
 
 
-def test_effect_is_not_that_of_the_runs_that_survived(tmp_path: Path) -> None:
-    world = World(effects={"mha": 0.0, "gqa": -1.0, "mqa": 0.06}, seeds=list(range(8)))
-    rows = []
-    for seeds in ((), (2, 5), range(8)):
-        status = {("gqa", seed): "diverged" for seed in seeds}
-        report = make_report(tmp_path / str(len(seeds)), replace(world, status=status), claims=[])
-        rows.append(next(row for row in report.effects if row.primary and row.arm == "gqa"))
-    assert [(row.n, row.planned, row.verdict) for row in rows] == [
-        (8, 8, "BETTER"),
-        (6, 8, "INCONCLUSIVE"),
-        (0, 8, "WORSE"),
-    ]
-
-
-def test_effect_is_undecided_before_the_first_analysis_though_all_runs_diverged(tmp_path: Path) -> None:
-    status = {("gqa", 0): "diverged"} | {("gqa", seed): "missing" for seed in range(1, 5)}
-    report = make_report(tmp_path, World(status=status), claims=[], looks=[3, 5])
-    [effect] = [row for row in report.effects if row.primary and row.arm == "gqa"]
-    assert (effect.verdict, effect.n) == ("INCONCLUSIVE", 0)
+@pytest.mark.parametrize(
+    ("diverged", "missing", "changes", "n", "verdict"),
+    [
+        ((), (), {}, 8, "BETTER"),
+        ((2, 5), (), {}, 6, "INCONCLUSIVE"),
+        (range(8), (), {}, 0, "WORSE"),
+        ((0,), range(1, 8), {"looks": [3, 8]}, 0, "INCONCLUSIVE"),  # before the first analysis
+    ],
+)
+def test_effect_is_not_that_of_the_runs_that_survived(
+    tmp_path: Path,
+    diverged: Sequence[int],
+    missing: Sequence[int],
+    changes: dict[str, Any],
+    n: int,
+    verdict: str,
+) -> None:
+    status = dict.fromkeys((("gqa", seed) for seed in missing), "missing")
+    status |= dict.fromkeys((("gqa", seed) for seed in diverged), "diverged")
+    world = World(effects={"mha": 0.0, "gqa": -1.0}, seeds=list(range(8)), status=status)
+    [effect] = make_report(tmp_path, world, claims=[], **changes).effects
+    assert (effect.n, effect.planned, effect.verdict) == (n, 8, verdict)
 
 
 def test_arm_that_always_diverges_has_the_worst_proportion() -> None:
@@ -288,7 +268,7 @@ def test_pair_with_one_diverged_arm_breaks_an_identity(
     tmp_path: Path, failed: tuple[str, ...], verdict: str
 ) -> None:
     world = World(status={(arm, 2): "diverged" for arm in failed})
-    claim = {"says": "gqa is mha", "arm": "gqa", "is": "within", "threshold": 1.0, "identity": True}
+    claim = declare_claim("gqa is mha", "gqa", "within", 1.0, identity=True)
     report = make_report(tmp_path, world, claims=[claim])
     [result] = report.verdict.claims
     assert (result.verdict, result.basis) == (verdict, "identity")
@@ -296,26 +276,16 @@ def test_pair_with_one_diverged_arm_breaks_an_identity(
     assert json.loads(format_json(report.to_dict())) == report.to_dict()
 
 
-def test_counted_claim_is_exact_and_uses_no_alpha(tmp_path: Path) -> None:
-    decision = make_report(tmp_path, World()).verdict.claims[2].decision
-    assert decision.exact
-    assert decision.estimate == 0.5
-    assert decision.alpha is None
-
-
-def test_timed_claim_is_decided_by_a_bootstrap(tmp_path: Path) -> None:
-    claim = {
-        "says": "gqa decodes faster",
-        "arm": "gqa",
-        "metric": "decode_ms_per_token",
-        "compare": "ratio",
-        "is": "below",
-        "threshold": 1.0,
-    }
-    result = make_report(tmp_path, World(), claims=[claim]).verdict.claims[0]
-    assert (result.basis, result.timed) == ("timing", True)
-    assert result.decision.estimate == pytest.approx(1.3 / 1.4)
-    assert result.decision.low <= 1.3 / 1.4 <= result.decision.high < 1
+def test_timed_claim_is_decided_by_a_bootstrap_and_a_counted_one_uses_no_alpha(tmp_path: Path) -> None:
+    claim = declare_claim("gqa decodes faster", "gqa", "below", 1.0, compare="ratio")
+    metrics = ("decode_ms_per_token", "kv_bytes_per_token")
+    claims = [{**claim, "says": metric, "metric": metric} for metric in metrics]
+    timed, counted = make_report(tmp_path, is_timed=True, claims=claims).verdict.claims
+    assert (timed.basis, timed.timed) == ("timing", True)
+    assert timed.decision.estimate == pytest.approx(1.3 / 1.4)
+    assert timed.decision.low <= 1.3 / 1.4 <= timed.decision.high < 1
+    assert counted.decision.exact
+    assert (counted.decision.estimate, counted.decision.alpha) == (0.5, None)
 
 
 def test_pareto_front_excludes_dominated_arms(tmp_path: Path) -> None:
@@ -325,7 +295,7 @@ def test_pareto_front_excludes_dominated_arms(tmp_path: Path) -> None:
 
 
 def test_config_diff_has_only_keys_that_differ(tmp_path: Path) -> None:
-    rows = make_report(tmp_path, World()).config.rows
+    rows = make_report(tmp_path).config.rows
     assert [row.key for row in rows] == ["model.attention.heads.n_kv_heads", "model.ffn_width"]
     assert [cell.value for cell in rows[0].cells] == [4, 2, 1]
 
@@ -333,23 +303,20 @@ def test_config_diff_has_only_keys_that_differ(tmp_path: Path) -> None:
 def test_unmeasured_metric_has_no_row_unless_no_run_finished(tmp_path: Path) -> None:
     world = World(extra={"length/2x": 2.0}, status={("mqa", seed): "crashed" for seed in range(5)})
     runs = [without_length(run) if run.arm == "gqa" else run for run in write_runs(tmp_path, world)]
-    context = build_context(world, metrics=["length/2x"])
-    rows = [
-        (row.arm, row.metric, row.n) for row in build_report(context, runs, None, build_provenance()).effects
+
+    effects = make_report(runs, world, metrics=["length/2x"]).effects
+    assert [(row.arm, row.metric, row.n) for row in effects] == [
+        ("gqa", "val/loss", 5),
+        ("mqa", "val/loss", 0),
+        ("mqa", "length/2x", 0),
     ]
-    assert rows == [("gqa", "val/loss", 5), ("mqa", "val/loss", 0), ("mqa", "length/2x", 0)]
 
 
 def test_cache_size_that_contradicts_the_formula_gives_a_warning(tmp_path: Path) -> None:
     runs = write_runs(tmp_path, World())
     runs[0].result.memory["kv_bytes_per_token_live"] += 1
-    report = build_report(build_context(World()), runs, None, build_provenance())
+    report = make_report(runs)
     assert any("the live cache holds 1025 B" in warning for warning in report.warnings)
-
-
-@pytest.mark.parametrize("name", ["good", "broken", "nothing", "single"])
-def test_every_report_matches_the_json_schema(synthetic_reports: SyntheticReports, name: str) -> None:
-    jsonschema.validate(synthetic_reports[name][0].to_dict(), SCHEMA, cls=jsonschema.Draft202012Validator)
 
 
 def test_report_and_statistics_do_not_import_torch() -> None:
@@ -406,20 +373,16 @@ def test_lost_run_is_no_outcome_and_leaves_claims_pending(tmp_path: Path, status
     assert "Not all seeds have finished, 4 of 5 paired seeds." in describe_claim(pending)
     assert (pending.basis, pending.interim_analyses.completed, pending.decision.n) == ("t", [], 4)
     assert len(decided.interim_analyses.completed) == 1
-    jsonschema.validate(report.to_dict(), SCHEMA)
 
 
+@pytest.mark.parametrize(
+    ("status", "analyses", "required"), [("done", 2, 6), ("killed", 1, 4), ("crashed", 2, 6)]
+)
 def test_lost_run_keeps_earlier_interim_analyses_and_required_seeds(
-    tmp_path: Path,
+    tmp_path: Path, status: str, analyses: int, required: int
 ) -> None:
-    world = World(effects={"mha": 0.0, "gqa": 0.03}, sd=0.03, seeds=[0, 1, 2, 3, 4, 5])
-    context = build_context(world, looks=[2, 4, 6])
-    world.status = {("gqa", seed): "missing" for seed in (4, 5)}
-    [whole, _] = compute_claim_statuses(context, write_runs(tmp_path / "whole", world))
-    assert (whole.completed_analyses, whole.required_seeds, whole.is_pending) == (2, 6, True)
-    world.status[("gqa", 3)] = "killed"
-    [lost, _] = compute_claim_statuses(context, write_runs(tmp_path / "lost", world))
-    assert (lost.completed_analyses, lost.required_seeds, lost.is_pending) == (1, 4, True)
-    world.status[("gqa", 3)] = "crashed"
-    [crashed, _] = compute_claim_statuses(context, write_runs(tmp_path / "crashed", world))
-    assert crashed.completed_analyses == 2
+    statuses = {("gqa", 3): status, ("gqa", 4): "missing", ("gqa", 5): "missing"}
+    world = World({"mha": 0.0, "gqa": 0.03}, sd=0.03, seeds=[0, 1, 2, 3, 4, 5], status=statuses)
+    [first, _] = compute_claim_statuses(build_context(world, looks=[2, 4, 6]), write_runs(tmp_path, world))
+    assert first.completed_analyses == analyses
+    assert status == "crashed" or (first.required_seeds, first.is_pending) == (required, True)

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import World, build_context, build_provenance, collect_maps, write_runs
+from rendering import make_report
+from synthetic import World, build_context, collect_maps, write_runs
 
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.tables import head_maps, map_archive
 from attnlab.report.tables.text.samples import build_samples
@@ -23,7 +23,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> SweepResults:
 
 @pytest.fixture(scope="module")
 def report(sweep: SweepResults) -> Report:
-    return build_report(build_context(World(seeds=[0, 1, 2])), sweep.runs, None, build_provenance())
+    return make_report(sweep.runs, World(seeds=[0, 1, 2]))
 
 
 def select(report: Report, sweep: SweepResults) -> head_maps.MapSelection:
@@ -51,46 +51,31 @@ def test_token_category_differences_are_paired_by_seed(sweep: SweepResults) -> N
     assert rows["inside"].targets == 60
 
 
-def test_runs_without_text_have_no_token_tables() -> None:
-    none = SweepResults(build_context(World()), [])
-    assert build_token_categories(none) == []
-    assert build_samples(none) == []
-
-
 def test_every_arm_generates_from_one_seed(sweep: SweepResults) -> None:
     rows = build_samples(sweep)
     assert [row.arm for row in rows] == sweep.arms
     assert len({row.seed for row in rows}) == 1
+    none = SweepResults(build_context(World()), [])
+    assert build_token_categories(none) == build_samples(none) == []
 
 
-def test_earlier_maps_are_those_of_the_shown_runs(report: Report, sweep: SweepResults) -> None:
+def test_earlier_maps_are_those_of_the_shown_runs_and_other_seeds_are_layer_means(
+    report: Report, sweep: SweepResults
+) -> None:
     selection = select(report, sweep)
+    assert selection.left_out == []
     assert [(one.arm, one.step) for one in selection.earlier] == [
         (arm, step) for arm in sweep.arms for step in (133, 266)
     ]
-    one, entry = selection.earlier[0], selection.maps[0]
-    maps = sweep.run_by_arm_seed[entry.arm, entry.seed].maps
-    assert maps is not None
-    np.testing.assert_array_equal(
-        map_archive.unpack_maps(replace(entry, **get_weight_fields(one)))[0], maps["maps"][0]
-    )
-    assert selection.left_out == []
-
-
-def test_other_seeds_are_packed_as_layer_means(report: Report, sweep: SweepResults) -> None:
-    selection = select(report, sweep)
+    entry, earlier, other = selection.maps[0], selection.earlier[0], selection.seeds[0]
     shown = {(entry.arm, entry.seed) for entry in selection.maps}
-    assert {(one.arm, one.seed) for one in selection.seeds} == {
-        (arm, seed) for arm in sweep.arms for seed in sweep.seeds
-    } - shown
-    one, entry = selection.seeds[0], selection.maps[0]
-    maps = sweep.run_by_arm_seed[one.arm, one.seed].maps
-    assert maps is not None
-    means = ((maps["maps"][-1].astype(float) / 255) ** 2).mean(1)
-    decoded = map_archive.unpack_maps(replace(entry, **get_weight_fields(one), heads=1))[0][:, 0].astype(
-        float
-    )
-    np.testing.assert_allclose((decoded / 255) ** 2, means, atol=0.004)
+    assert {(one.arm, one.seed) for one in selection.seeds} == sweep.run_by_arm_seed.keys() - shown
+    first, second = (sweep.run_by_arm_seed[one.arm, one.seed].maps["maps"] for one in (entry, other))
+    unpacked = map_archive.unpack_maps(replace(entry, **get_weight_fields(earlier)))[0]
+    np.testing.assert_array_equal(unpacked, first[0])
+    means = ((second[-1].astype(float) / 255) ** 2).mean(1)
+    decoded = map_archive.unpack_maps(replace(entry, **get_weight_fields(other), heads=1))[0][:, 0]
+    np.testing.assert_allclose((decoded.astype(float) / 255) ** 2, means, atol=0.004)
 
 
 def test_omitted_maps_are_listed(

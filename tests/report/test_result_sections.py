@@ -1,8 +1,8 @@
 """Effects, trade-off, curves and conditions as sections: their tables have the numbers of the report."""
 
-from pathlib import Path
-
 import pytest
+from rendering import REFERENCES, read_table
+from synthetic import replace_fields
 from worlds import SyntheticReports
 
 from attnlab.report.schema import Report, load_report
@@ -13,18 +13,11 @@ from attnlab.report.sections import effects_section as effects
 from attnlab.report.sections import length_section as length
 from attnlab.report.sections import tradeoff_section as tradeoff
 
-REFERENCES = Path(__file__).parents[2] / "reports" / "reference"
-
 
 @pytest.fixture(scope="module")
 def heads_by_task() -> Report:
     """A stored report with conditions, steps to a threshold and a proportion."""
     return load_report(REFERENCES / "heads_by_task" / "report.json")
-
-
-def read_table(section: Section | None, name: str) -> list[dict]:
-    assert section is not None
-    return [*list_tables([section])[name].iterate_records()]
 
 
 def read_texts(section: Section) -> str:
@@ -42,8 +35,8 @@ def test_effects_have_a_row_per_arm_and_metric_and_one_per_pair(synthetic_report
     assert [(row["arm"], row["seed"], row["difference"]) for row in read_table(section, "pairs")] == [
         (row.arm, pair.seed, pair.difference) for row in report.effects for pair in row.pairs
     ]
-    unpaired = [row.model_copy(update={"pairs": []}) for row in report.effects]
-    section = effects.build(report.model_copy(update={"effects": unpaired}), PageContext())
+    unpaired = [replace_fields(row, pairs=[]) for row in report.effects]
+    section = effects.build(replace_fields(report, effects=unpaired), PageContext())
     assert [*list_tables([section])] == ["effects"], "no fold without content"
     nothing = effects.build(synthetic_reports["nothing"][0], PageContext())
     assert read_texts(nothing).endswith("No pair of finished runs to compare.")
@@ -65,10 +58,8 @@ def test_tradeoff_has_a_row_per_cost_and_arm_and_a_chart_per_differing_cost(
     assert all(f"Equal in all arms: {label}, " in read_texts(section) for label in equal)
     assert len(list_charts([section])) == len(report.tradeoff) - len(equal)
     for size, is_named in ((2, True), (1, False)):
-        panels = [
-            panel.model_copy(update={"pareto_front": panel.pareto_front[:size]}) for panel in report.tradeoff
-        ]
-        section = tradeoff.build(report.model_copy(update={"tradeoff": panels}), PageContext())
+        panels = [replace_fields(panel, pareto_front=panel.pareto_front[:size]) for panel in report.tradeoff]
+        section = tradeoff.build(replace_fields(report, tradeoff=panels), PageContext())
         [row] = [block for block in section.blocks if isinstance(block, ChartRow)]
         assert ("The dashed line is the Pareto front." in row.caption) is is_named
     nothing = tradeoff.build(synthetic_reports["nothing"][0], PageContext())
@@ -93,7 +84,7 @@ def test_curves_have_all_points_in_tables_that_only_programs_and_pages_have(head
     tables = [block for block in iterate_blocks(section.blocks) if isinstance(block, Table)]
     assert all(table.is_long for table in tables)
     assert [chart.name for chart in list_charts([section])] == ["curve0", "curve1", "positions"]
-    empty = curves.build(heads_by_task.model_copy(update={"curves": None, "positions": None}), PageContext())
+    empty = curves.build(replace_fields(heads_by_task, curves=None, positions=None), PageContext())
     assert read_texts(empty) == "No run has a curve."
 
 
@@ -102,8 +93,8 @@ def test_conditions_have_a_column_per_arm_with_intervals_of_proportions_in_bound
 ) -> None:
     [table] = heads_by_task.length
     last = table.rows[-1]
-    rows = [*table.rows[:-1], last.model_copy(update={"cells": last.cells[1:], "undefined": ["mha"]})]
-    report = heads_by_task.model_copy(update={"length": [table.model_copy(update={"rows": rows})]})
+    rows = [*table.rows[:-1], replace_fields(last, cells=last.cells[1:], undefined=["mha"])]
+    report = replace_fields(heads_by_task, length=[replace_fields(table, rows=rows)])
     section = length.build(report, PageContext())
     [first, *_, unmeasured] = read_table(section, "conditions.recall")
     cells = {cell.arm: cell for cell in table.rows[0].cells}
@@ -113,5 +104,5 @@ def test_conditions_have_a_column_per_arm_with_intervals_of_proportions_in_bound
     assert unmeasured["mha"] is None
     shown = next(block for block in iterate_blocks(section.blocks) if isinstance(block, Table))
     assert shown.full_rows[-1].typed_cells[2].text == "undefined"
-    nothing = heads_by_task.model_copy(update={"length": [], "steps_to_threshold": []})
+    nothing = replace_fields(heads_by_task, length=[], steps_to_threshold=[])
     assert length.build(nothing, PageContext()) is None

@@ -19,7 +19,7 @@ def test_resumed_run_reports_its_deviation(tmp_path, device, error, expected) ->
     runs[0] = replace_result(
         runs[0], resumed=rows, environment=runs[0].result.environment | {"device": device}
     )
-    warnings = make_report(None, World(), runs).warnings
+    warnings = make_report(runs).warnings
     warnings = [warning for warning in warnings if "checkpoint" in warning]
     assert len(warnings) == len(expected)
     assert all(text in warning for text, warning in zip(expected, warnings, strict=True))

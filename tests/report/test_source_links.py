@@ -6,6 +6,7 @@ from pathlib import Path
 
 import ledger
 import pytest
+from rendering import REFERENCES
 
 from attnlab.config import CONF
 from attnlab.report.pages.report_files import render_report
@@ -16,7 +17,6 @@ from attnlab.report.tables.claim_sources import Citation
 from attnlab.report.tables.source_links import find_bibliography, format_citation, split_source
 
 ROOT = CONF.parent
-REFERENCES = ROOT / "reports" / "reference"
 ARXIV, ENTRY = "https://arxiv.org/abs/2305.13245", "../../docs/bibliography.md#ainslie-2023-2305-13245"
 DOCUMENT = "../../docs/bibliography.md#the-gollm-chapter-on-self-attention"
 

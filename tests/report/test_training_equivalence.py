@@ -8,7 +8,7 @@ from dataclasses import replace
 import ledger
 import pytest
 from rendering import read_table, render_markdown, render_texts
-from synthetic import World, build_context, build_provenance, write_runs
+from synthetic import World, build_context, build_provenance, declare_claim, replace_fields, write_runs
 
 from attnlab import stats
 from attnlab.report.report_builder import build_report
@@ -20,11 +20,10 @@ from attnlab.sweep.plan.compute_calibration.compute_calibration import format_sl
 WORLD = World(seeds=list(range(8)))
 SLOPES = [0.24, 0.25, 0.26]
 CLAIMS = [
-    {"says": "gqa costs less than the margin", "arm": "gqa", "is": "below", "threshold": "margin"},
-    {"says": "mqa costs more than a tenth", "arm": "mqa", "is": "above", "threshold": {"training": "10 %"}},
-    {"says": "mqa costs more than 0.05", "arm": "mqa", "is": "above", "threshold": 0.05},
-    {"says": "half the cache", "arm": "gqa", "metric": "kv_bytes_per_token", "compare": "ratio",
-     "is": "below", "threshold": 0.51},
+    declare_claim("gqa costs less than the margin", "gqa", "below", "margin"),
+    declare_claim("mqa costs more than a tenth", "mqa", "above", {"training": "10 %"}),
+    declare_claim("mqa costs more than 0.05", "mqa", "above", 0.05),
+    declare_claim("half the cache", "gqa", "below", 0.51, metric="kv_bytes_per_token", compare="ratio"),
 ]  # fmt: skip
 
 
@@ -132,8 +131,8 @@ def test_training_compute_appears_in_tables_and_in_the_ledger(report, tmp_path):
 
 
 def test_claim_is_matched_by_a_threshold_in_training_compute(report):
-    unknown_experiment = report.experiment.model_copy(update={"name": "of_nobody"})
-    report = report.model_copy(update={"experiment": unknown_experiment})
+    unknown_experiment = replace_fields(report.experiment, name="of_nobody")
+    report = replace_fields(report, experiment=unknown_experiment)
     assert claim_sources.reword_report(report) == report
     file = {"margin": {"training": "5 %", "at_most": 0.03}, "claims": [{**CLAIMS[0], "says": "mended"}]}
     claims = claim_sources._fill_claims(file, report)
@@ -173,8 +172,6 @@ def test_report_without_a_calibration_mentions_no_training_compute(runs):
     ("share", "low", "high", "text"),
     [
         (-0.05, -0.09, 0.0, "−5% training compute, 95% CI [−9%, +0%]"),
-        (-0.03, -0.13, 0.06, "−3% training compute, 95% CI [−13%, +6%]"),
-        (0.07, 0.02, 0.12, "+7% training compute, 95% CI [+2%, +12%]"),
         (-0.004, -0.008, -0.001, "−0.4% training compute, 95% CI [−0.8%, −0.1%]"),
         (0.0, -0.02, 0.02, "0% training compute, 95% CI [−2%, +2%]"),
         (-0.5, None, -0.1, "−50% training compute, 95% CI [unbounded, −10%]"),

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from rates import build_tuning_result
 from rendering import make_report
-from synthetic import World, build_context, build_provenance, write_runs
+from synthetic import World, replace_fields, write_runs
 
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report, TuningResult
 from attnlab.report.section import Text, list_tables
 from attnlab.report.sections import PageContext
@@ -39,7 +38,7 @@ def build_from_tuning(tmp_path: Path) -> Any:
     runs = write_runs(tmp_path, world)
 
     def build(tuning: TuningResult) -> Report:
-        report = make_report(None, world, runs, tuning=tuning)
+        report = make_report(runs, world, tuning=tuning)
         assert Report.model_validate(report.to_dict()) == report
         return report
 
@@ -78,47 +77,25 @@ def test_page_shows_every_rate_with_seeds_rung_and_cost(build_from_tuning: Any) 
     assert table.full_rows[3].typed_cells[3].text == "diverged"
 
 
-def test_robust_selection_is_described_by_its_rule(tmp_path: Path) -> None:
+def test_rates_are_shown_with_the_statistic_and_the_rule_that_picked_them(tmp_path: Path) -> None:
     def look_up_loss(rate: float, seed: int) -> float:
         return {0.001: 0.6, 0.003: 0.505, 0.01: 0.5}.get(rate, 0.7)
 
-    picks = {}
-    for robust in (None, 0.01):
-        world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1])
-        context = build_context(world, tuning=build_tuning_result(ARMS, look_up_loss, robust=robust))
-        budget = build_report(
-            context, write_runs(tmp_path / str(robust), world), None, build_provenance()
-        ).budget
-        picks[robust] = [row.lr for row in budget.tuning.arms[0].rows if row.picked]
-        assert ("whose mean val/loss is at most 0.01 worse" in budget.lr_tuning) == (robust is not None)
-    assert picks == {None: [0.01], 0.01: [0.003]}
-
-
-def test_rates_are_shown_with_the_statistic_that_picked_them(tmp_path: Path) -> None:
-    losses = {100: 0.1, 101: 0.2, 102: 0.6}
-    world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1])
-    runs = write_runs(tmp_path, world)
-    tuning = build_tuning_result(ARMS, lambda rate, seed: losses[seed] + rate, robust=0.0)
-    report = make_report(None, world, runs, tuning=tuning)
-    sentence = (
-        "Learning rates: mha 3.703e−05 (0.300), gqa 3.703e−05 (0.300), by the mean val/loss of 3 tuning "
-        "seeds."
-    )
-    assert describe_rates(report) == sentence
-    section = report.budget.tuning.model_copy(update={"statistic": None})
-    old = report.model_copy(update={"budget": report.budget.model_copy(update={"tuning": section})})
-    assert "by the median val/loss" in describe_rates(old)
-    preregistered = old.reproduce.model_copy(update={"preregistered": {"tune": {"robust": 0.01}}})
-    old = old.model_copy(update={"reproduce": preregistered})
-    assert describe_rates(old) == sentence
-
-
-def test_tuning_cost_is_relative_to_the_seeds_needed_so_far(tmp_path: Path) -> None:
     world = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2])
-    context = build_context(world, tuning=build_tuning_result(ARMS, compute_loss), required_seeds={"gqa": 2})
-    arms = build_report(context, write_runs(tmp_path, world), None, build_provenance()).budget.tuning.arms
-    ratios = {arm.arm: arm.comparison_ratio for arm in arms}
-    assert ratios == {"mha": pytest.approx(100 / 180), "gqa": pytest.approx(100 / 120)}
+    runs = write_runs(tmp_path, world)
+    for robust, statistic, lr in ((None, "median", 0.01), (0.01, "mean", 0.003)):
+        tuning = build_tuning_result(ARMS, look_up_loss, robust=robust)
+        report = make_report(runs, world, tuning=tuning, required_seeds={"gqa": 2})
+        section = report.budget
+        assert [row.lr for row in section.tuning.arms[0].rows if row.picked] == [lr]
+        assert ("whose mean val/loss is at most 0.01 worse" in section.lr_tuning) == (robust is not None)
+        assert f"by the {statistic} val/loss of 3 tuning seeds." in describe_rates(report)
+        ratios = {arm.arm: arm.comparison_ratio for arm in section.tuning.arms}
+        assert ratios["gqa"] == pytest.approx(1.5 * ratios["mha"]), "relative to the seeds needed so far"
+    old = replace_fields(report, budget__tuning__statistic=None)
+    assert "by the median val/loss" in describe_rates(old)
+    old = replace_fields(old, reproduce__preregistered={"tune": {"robust": 0.01}})
+    assert describe_rates(old) == describe_rates(report)
 
 
 def test_warnings_for_grid_edge_missing_pick_and_other_settings(build_from_tuning: Any) -> None:

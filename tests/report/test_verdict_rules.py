@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 from synthetic import build_claim_result
 
@@ -16,16 +15,9 @@ from attnlab.report.verdicts.verdict_rules import (
     decide_effect_verdict,
     find_diverging_level,
 )
-from attnlab.stats import ClaimTest, PairedDifferences, decide_claims, estimate_paired_difference
 from attnlab.store.experiment_schema import RELATIONS
 
 S, R, I = Verdict.SUPPORTED, Verdict.REFUTED, Verdict.INCONCLUSIVE  # noqa: E741
-
-
-def draw_differences(mean: float, sd: float, n: int) -> np.ndarray:
-    """Draw differences with exactly this mean and standard deviation."""
-    noise = np.random.default_rng(n).normal(0, 1, n)
-    return mean + sd * (noise - noise.mean()) / noise.std(ddof=1)
 
 
 def decide(relation, threshold, interval, n=6, comparable=True, center=0.0):
@@ -38,49 +30,40 @@ def decide(relation, threshold, interval, n=6, comparable=True, center=0.0):
 @pytest.mark.parametrize(
     ("relation", "threshold", "low", "high", "verdict"),
     [
-        ("within", 0.03, -0.02, 0.02, S),
         ("within", 0.03, 0.01, 0.02, S),
         ("within", 0.03, 0.04, 0.09, R),
         ("within", 0.03, -0.09, -0.04, R),
         ("within", 0.03, 0.01, 0.04, I),
-        ("within", 0.03, -0.04, 0.01, I),
         ("within", 0.03, -0.09, 0.09, I),
         ("within", 0.03, -0.02, 0.03, I),
         ("within", 0.03, 0.03, 0.09, R),  # touching the threshold is not satisfying it
         ("below", 0.03, -0.50, 0.02, S),
-        ("below", 0.03, 0.04, 0.09, R),
         ("below", 0.03, 0.02, 0.04, I),
         ("below", 0.03, 0.01, 0.03, I),
         ("below", 0.03, 0.03, 0.09, R),
         ("above", 0.01, 0.02, 0.90, S),
-        ("above", 0.01, -0.09, 0.00, R),
         ("above", 0.01, 0.00, 0.04, I),
         ("above", 0.01, 0.01, 0.03, I),
         ("above", 0.01, -0.09, 0.01, R),
         ("below", -0.01, -0.05, -0.02, S),
-        ("above", -0.03, -0.02, 0.5, S),
-        ("below", 0.55, 0.5, 0.5, S),
+        ("below", 0.55, 0.5, 0.5, S),  # exact
         ("below", 0.5, 0.5, 0.5, R),
-        ("above", 0.4, 0.5, 0.5, S),  # exact
         ("below", 0.03, -math.inf, 0.02, S),  # ranks with diverged runs
-        ("below", 0.03, -math.inf, -math.inf, S),
         ("below", 0.03, -math.inf, 0.04, I),
         ("below", 0.03, math.inf, math.inf, R),
-        ("above", 0.0, 0.01, math.inf, S),
         ("above", 0.0, math.inf, math.inf, S),
         ("above", 0.0, -math.inf, math.inf, I),
-        ("above", 0.0, -math.inf, -math.inf, R),
         ("within", 0.03, math.inf, math.inf, R),
         ("within", 0.03, -math.inf, 0.02, I),
     ],
 )
 def test_claim_is_decided_by_the_whole_interval(relation, threshold, low, high, verdict):
-    assert decide(relation, threshold, (low, high), n=6) == verdict
-
-
-@pytest.mark.parametrize(("interval", "verdict"), [((0.98, 1.02), S), ((1.1, 1.2), R), ((0.94, 1.0), I)])
-def test_ratio_is_within_its_threshold_of_one(interval, verdict):
-    assert decide("within", 0.05, interval, n=6, center=1.0) == verdict
+    assert decide(relation, threshold, (low, high)) == verdict
+    center = 1.0 if relation == "within" else 0.0  # the threshold of a ratio is around 1
+    ends = low + center, high + center
+    assert decide(relation, threshold + 0.001 * bool(center), ends, center=center) == (
+        decide(relation, threshold + 0.001 * bool(center), (low, high))
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,9 +79,6 @@ def test_ratio_is_within_its_threshold_of_one(interval, verdict):
 )
 def test_missing_or_incomparable_pairs_take_precedence(n, comparable, interval, verdict):
     assert decide("within", 0.03, interval, n=n, comparable=comparable) == verdict
-
-
-def test_nan_interval_is_an_error():
     with pytest.raises(AssertionError):
         decide("below", 0.03, (math.nan, math.nan))
 
@@ -127,14 +107,16 @@ EFFECTS = [  # 95% interval, 90% interval; lower is better, margin 0.03
 
 
 @pytest.mark.parametrize(("interval", "tolerance", "verdict"), EFFECTS)
-def test_effect_verdict_by_interval(interval, tolerance, verdict):
+def test_effect_verdict_by_interval_mirrors_if_higher_is_better(interval, tolerance, verdict):
     assert decide_effect_verdict(interval, tolerance, 0.03) == verdict
-
-
-@pytest.mark.parametrize(("interval", "tolerance", "verdict"), EFFECTS)
-def test_effect_verdicts_mirror_if_higher_is_better(interval, tolerance, verdict):
     flipped = [None if ends is None else (-ends[1], -ends[0]) for ends in (interval, tolerance)]
     assert decide_effect_verdict(*flipped, 0.03, "higher") == verdict
+    with pytest.raises(ValueError, match="direction='min'"):
+        decide_effect_verdict(interval, tolerance, 0.03, "min")
+    by_direction = {EffectVerdict.EQUAL, EffectVerdict.BETTER, EffectVerdict.WORSE}
+    without = decide_effect_verdict(interval, interval, None)
+    assert without in by_direction | {EffectVerdict.INCONCLUSIVE}, "without a margin only a direction"
+    assert verdict not in by_direction or without == verdict
 
 
 def test_effect_table_covers_all_judgments_and_every_verdict_has_a_meaning():
@@ -168,63 +150,6 @@ def test_a_verdict_that_the_printed_interval_would_not_give_has_its_level(interv
         primary=True, mean=0.0, low=low, high=high, level=0.95, alpha=alpha, margin=0.03, verdict=verdict
     )
     assert find_diverging_level(effect, "lower") == (level and pytest.approx(level))
-
-
-@pytest.mark.parametrize(
-    ("interval", "verdict"),
-    [
-        ((0.04, 0.09), EffectVerdict.WORSE),
-        ((-0.09, -0.04), EffectVerdict.BETTER),
-        ((-0.01, 0.01), EffectVerdict.INCONCLUSIVE),
-    ],
-)
-def test_effect_without_a_margin_has_only_a_direction(interval, verdict):
-    assert decide_effect_verdict(interval, interval, None) == verdict
-
-
-def test_invalid_direction_is_an_error():
-    with pytest.raises(ValueError, match="direction='min'"):
-        decide_effect_verdict((0.0, 1.0), (0.1, 0.9), 0.03, "min")
-
-
-@pytest.mark.parametrize(
-    ("mean", "sd", "n", "verdict"),
-    [
-        (0.0, 0.005, 8, EffectVerdict.EQUIVALENT),
-        (0.1, 0.02, 8, EffectVerdict.WORSE),
-        (-0.1, 0.02, 8, EffectVerdict.BETTER),
-        (0.05, 0.03, 8, EffectVerdict.WORSE),
-        (-0.05, 0.03, 8, EffectVerdict.BETTER),
-        (-0.02, 0.04, 8, EffectVerdict.NON_INFERIOR),
-        (0.0, 0.1, 3, EffectVerdict.INCONCLUSIVE),
-        (0.02, 0.05, 5, EffectVerdict.INCONCLUSIVE),
-        (0.0, 0.0, 4, EffectVerdict.INCONCLUSIVE),  # ties prove nothing
-    ],
-)
-def test_known_effects_get_the_right_verdict(mean, sd, n, verdict):
-    values = draw_differences(mean, sd, n)
-    assert (
-        decide_effect_verdict(
-            estimate_paired_difference(values).interval,
-            estimate_paired_difference(values, 0.9).interval,
-            0.03,
-        )
-        == verdict
-    )
-
-
-@pytest.mark.parametrize(
-    ("mean", "sd", "verdict"), [(0.0, 0.005, S), (0.1, 0.02, R), (-0.1, 0.02, R), (0.02, 0.05, I)]
-)
-def test_known_data_decide_a_claim_of_equivalence(mean, sd, verdict):
-    (decision,) = decide_claims(
-        [
-            ClaimTest(
-                PairedDifferences(draw_differences(mean, sd, 6)), RELATIONS["within"].compute_region(0.03)
-            )
-        ]
-    )
-    assert decide("within", 0.03, decision.interval, n=decision.n) == verdict
 
 
 @pytest.mark.parametrize(

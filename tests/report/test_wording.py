@@ -6,25 +6,22 @@ from pathlib import Path
 import ledger
 import pytest
 from rendering import extract_text, make_report, read_table
-from synthetic import World, build_context, build_provenance, build_timing, write_runs
+from synthetic import World, declare_claim, write_runs
 
 from attnlab.report.number_format import format_bounds, format_number
 from attnlab.report.pages import terminal
 from attnlab.report.pages.report_files import write_report
-from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.tables.wording import format_effect
 from attnlab.sweep import wandb_report
 
 EFFECT = re.compile(r"[−+]\d[\d,.]* nats, \d[\d.]*% CI \[[^\]]+\]")
 CLAIMS = [
-    {"says": "gqa is non-inferior", "arm": "gqa", "is": "below", "threshold": 0.03},
-    {"says": "mqa is worse", "arm": "mqa", "is": "above", "threshold": 0.0},
-    {"says": "mqa is equivalent", "arm": "mqa", "is": "within", "threshold": 0.03},
-    {"says": "gqa is faster", "arm": "gqa", "metric": "decode_ms_per_token", "compare": "ratio",
-     "is": "below", "threshold": 1.0},
-    {"says": "gqa halves the cache", "arm": "gqa", "metric": "kv_bytes_per_token", "compare": "ratio",
-     "is": "within", "threshold": 0.5},
+    declare_claim("gqa is non-inferior", "gqa", "below", 0.03),
+    declare_claim("mqa is worse", "mqa", "above", 0.0),
+    declare_claim("mqa is equivalent", "mqa", "within", 0.03),
+    declare_claim("gqa is faster", "gqa", "below", 1.0, metric="decode_ms_per_token", compare="ratio"),
+    declare_claim("gqa halves the cache", "gqa", "within", 0.5, metric="kv_bytes_per_token", compare="ratio"),
 ]  # fmt: skip
 
 
@@ -34,7 +31,7 @@ def report_and_texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, 
     folder = tmp_path_factory.mktemp("wording")
     world = World(seeds=[0, 1, 2, 3, 4, 5])
     runs = write_runs(folder / "runs", world)
-    report = build_report(build_context(world, claims=CLAIMS), runs, build_timing(world), build_provenance())
+    report = make_report(runs, world, is_timed=True, claims=CLAIMS)
     page = write_report(folder / "reports" / "gqa_vs_mha", report, runs)
     records = {name: read_table(report, name) for name in ("claims", "effects")}
     readme, _ = ledger.write_ledger(folder / "reports")
@@ -70,9 +67,9 @@ def test_every_place_prints_the_effect_of_every_claim_in_one_format(
 def test_effect_is_the_arm_minus_the_baseline_for_every_direction(tmp_path: Path) -> None:
     world = World(effects={"mha": 0.0, "gqa": 0.06})
     runs = write_runs(tmp_path, world)
-    claims = [{"says": "gqa is worse", "arm": "gqa", "is": "above", "threshold": 0.0}]
+    claims = [declare_claim("gqa is worse", "gqa", "above", 0.0)]
     for direction in ("lower", "higher"):
-        report = make_report(tmp_path, world, runs, claims=claims, direction=direction)
+        report = make_report(runs, world, claims=claims, direction=direction)
         [claim], [effect] = report.verdict.claims, [row for row in report.effects if row.primary]
         assert format_effect(claim) == format_effect(effect)
         assert format_effect(effect).startswith("+0.060 nats, 95% CI [+0.05")
