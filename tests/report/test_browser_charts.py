@@ -36,7 +36,7 @@ def test_chart_is_saved_in_the_light_scheme(
     page_file = find_page(synthetic_reports, "good")
     settings: dict[str, Any] = {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
     with Visit(browser, page_file, **settings) as visit:
-        figure = visit.page.locator("#verdict .side figure").first
+        figure = visit.page.locator("#verdict figure").first
         saved = save_chart(visit.page, figure, "SVG")
         assert saved.suggested_filename == "gqa_vs_mha-verdict.svg"
         file = tmp_path / "chart.svg"

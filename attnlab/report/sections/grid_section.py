@@ -10,7 +10,7 @@ from attnlab.report.section import Block, Cell, Column, Heading, Items, Section,
 from attnlab.report.sections import PageContext
 from attnlab.report.tables.wording import DELTA
 
-PLACE: Final = 10
+PLACE: Final = -10  # before the answer, which a sweep without an experiment lacks
 EXPLORATORY_NOTE = (
     "EXPLORATORY: no claim was preregistered, so the grid tests no hypothesis. It suggests which comparison "
     "to preregister and to repeat with fresh seeds."
