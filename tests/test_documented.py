@@ -27,8 +27,8 @@ import attnlab
 from attnlab.cli.commands import BENCH_SUBJECTS, VERBS, parse_verb_line
 from attnlab.cli.flags import SCHEMA_NAMES, SHELLS
 from attnlab.cli.new import TEMPLATE_KINDS
-from attnlab.cli.verdict_output import EXIT_BY_VERDICT
 from attnlab.cli.verbs.list import list_groups
+from attnlab.cli.verdict_output import EXIT_BY_VERDICT
 from attnlab.config import CONF
 from attnlab.store.run_schema import RunEstimate
 

@@ -75,11 +75,20 @@ class MeasureGroup(ConfigGroup):
 
 
 class WorkLimits(ConfigGroup):
-    """Limits of a worker, as `attnlab work` passes them on; None for no limit."""
+    """Limits of a worker, as `attnlab work` or a launcher passes them on; None for no limit.
+
+    Attributes:
+        slots: Replaces `sweep.slots`, which a launcher takes as the number of workers.
+        threads: Threads of a run, unless `sweep.threads` is set.
+        ends_with_parent: Whether the worker ends with the process that started it.
+    """
 
     seconds: float | None = Field(None, gt=0)
     max_runs: int | None = Field(None, ge=1)
     idle: float | None = Field(None, gt=0)
+    slots: int | None = Field(None, ge=1)
+    threads: int | None = Field(None, ge=1)
+    ends_with_parent: bool = False
 
 
 class SweepGroup(ConfigGroup):

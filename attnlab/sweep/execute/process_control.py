@@ -44,7 +44,7 @@ def run_guarded(main: Callable[[list[str]], int], arguments: list[str]) -> int:
     """Run `main(arguments)`; SIGTERM and the parent's end stop it, and Ctrl-C is left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _handle_sigterm)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    end_with_parent()
     _limit_torch_threads()
     socket_names.shorten_socket_names()
     return main(arguments)
@@ -52,6 +52,11 @@ def run_guarded(main: Callable[[list[str]], int], arguments: list[str]) -> int:
 
 def _handle_sigterm(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(TERMINATED)  # training unwinds and may save a checkpoint
+
+
+def end_with_parent() -> None:
+    """End this process, with a grace period, once the process that started it has ended."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
 def _exit_with_parent() -> None:
