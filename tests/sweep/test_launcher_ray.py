@@ -13,6 +13,8 @@ import pytest
 from processes import is_alive, load_records, load_records_by_act, wait_until
 from sampling import full
 
+from attnlab.store.atomic_files import read_json_object
+
 installed = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install .[ray]")
 HEADS = ("+experiment=heads", "arms=[two,four]", "match=none", "controlled=[]")
 LEAVE = "hydra.launcher.wait=false"
@@ -52,9 +54,10 @@ def on_ray(attnlab, home, cluster):
     return attnlab
 
 
-def list_workers(on_ray) -> list[int]:
+def list_workers(on_ray) -> dict[int, str]:
+    """Map the process id of each worker to its host."""
     files = on_ray.folder.glob("runs/work/*/workers/[!.]*.json")
-    return [json.loads(file.read_text())["pid"] for file in files]
+    return {state["pid"]: state["host"] for state in map(read_json_object, files) if state}
 
 
 @pytest.mark.rare
@@ -148,11 +151,13 @@ def test_faulty_or_lost_node_leaves_its_runs_to_another(on_ray, cluster, is_faul
         line, env=environment, stdin=null, stdout=null, stderr=null, start_new_session=True
     ) as node:
         try:
-            sweep = ("heads=two,four", "seed=range(6)", "model.act=slow")
+            act = "slow" if is_faulty else "gate"
+            sweep = ("heads=two,four", "seed=range(6)", f"model.act={act}", "sweep.slots=4")
             process = on_ray.start(*sweep, *on_ray.line, "hydra.launcher.num_cpus=2")
             if not is_faulty:
-                wait_until(lambda: len(list_workers(on_ray)) > 2, 120)
+                wait_until(lambda: "node2" in list_workers(on_ray).values(), 120)
                 os.killpg(node.pid, signal.SIGKILL)
+                (on_ray.folder / "open").touch()
             out, err = process.communicate(timeout=300)
         finally:
             node.terminate()
