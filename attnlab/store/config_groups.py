@@ -96,6 +96,7 @@ class SweepGroup(ConfigGroup):
 
     device: str | None = _make_field("the name of a GPU as printed by nvidia-smi, or null", min_length=1)
     slots: int | None = _make_field("the number of concurrent runs, or null", ge=1, le=10_000)
+    threads: int | None = _make_field("the number of CPU threads of a run, or null", ge=1, le=10_000)
     max_time: StrictNumber | None = _make_field(
         "seconds, or null for no limit", gt=0, le=MAX_STEPS, allow_inf_nan=False
     )

@@ -574,9 +574,11 @@ def _list_all_runs(plans: Sequence[Plan]) -> list[RunConfig]:
 
 def _apply_limits(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a worker whose launcher sets its slots and threads."""
-    limits = settings.get("work") or {}
-    given = {key: limits[key] for key in ("slots", "threads") if limits.get(key) is not None}
-    return {**settings, **given, **({"threads": settings["threads"]} if settings.get("threads") else {})}
+    limits = WorkLimits(**settings.get("work") or {})
+    threads = settings.get("threads")
+    if threads is None and limits.threads is not None:
+        threads = min(limits.threads, worker_slots.count_usable_threads())
+    return {**settings, "slots": limits.slots or settings.get("slots"), "threads": threads}
 
 
 def _convert_to_dict(node: Any) -> dict[str, Any]:
@@ -590,7 +592,7 @@ def _start_fork_server(config: DictConfig, settings: dict[str, Any]) -> fork_ser
 
     W&B above all: its import would take a second or two of each run.
     """
-    threads = worker_slots.list_worker_slots("cpu", _apply_limits(settings).get("slots"))[0].threads
+    threads = _apply_limits(settings).get("threads") or 1
     values = OmegaConf.to_container(config)
     assert isinstance(values, dict)
     own_modules = {

@@ -45,7 +45,7 @@ def run_guarded(main: Callable[[list[str]], int], arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _handle_sigterm)
     end_with_parent()
-    _limit_torch_threads()
+    limit_torch_threads()
     socket_names.shorten_socket_names()
     return main(arguments)
 
@@ -76,8 +76,8 @@ def _exit_with_parent() -> None:
     os._exit(TERMINATED)
 
 
-def _limit_torch_threads() -> None:
-    """Apply OMP_NUM_THREADS to a torch that the fork server imported before the variable was set."""
+def limit_torch_threads() -> None:
+    """Apply OMP_NUM_THREADS to a torch that was imported before the variable was set."""
     torch = sys.modules.get("torch")
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if torch is not None and threads.isdigit():

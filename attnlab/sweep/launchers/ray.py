@@ -69,7 +69,7 @@ def open_ray_workers(
             _leave_to_background(own_folder)
         limits = WorkLimits(
             slots=count_slots_per_worker(runs, gpus, settings),
-            threads=None if gpus else max(1, int(cpus)),
+            threads=max(1, int(cpus)),
             ends_with_parent=True,
         )
         workers = RayWorkers(

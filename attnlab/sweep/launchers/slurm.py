@@ -92,7 +92,7 @@ class SlurmWorkers:
         limits = WorkLimits(
             seconds=seconds,
             slots=count_slots_per_worker(runs, gpus, settings),
-            threads=None if gpus else options["cpus_per_task"],
+            threads=options["cpus_per_task"],
         )
         self._script = _SCRIPT.format(
             setup="\n".join(options["setup"]),
