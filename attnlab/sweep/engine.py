@@ -232,7 +232,7 @@ class _Sweep:
         """Join the workers of the sweep, if this process has the same plan as they have.
 
         Raises:
-            InvalidConfig: the sweep was started with another plan, or this host is in quarantine.
+            InvalidConfig: the sweep was started with another plan.
         """
         folder = WorkFolder(self.root, build_work_plan(plans, format_command(self.command_line)))
         folder.join()
@@ -264,6 +264,9 @@ class _Sweep:
                 except FirstFailure:
                     status = FAILED
                     workers.stop()
+                if launcher.workers is None:  # all runs had ended before
+                    self.write_reports(plans, to_launch, self.time_plans(plans), publish=True)
+                    return status or self.find_status(plans)
                 launcher.wait_for_report(compute_results_digest(plans, self.root))
                 status = self.report_once(plans, folder, shows_report=True) or status
                 workers.cancel_pending()

@@ -128,6 +128,8 @@ class PullLauncher(Pool):
         for folder in [*pending]:
             if self._drop_if_ended(folder, pending):
                 self._check_host()
+                if not pending:
+                    return None
             elif not self._is_held(folder):
                 if run_directories.load_run_config(folder) != self._specs[folder]:
                     # another worker's request may name another failure to retry
@@ -282,10 +284,8 @@ class ClusterLauncher(PullLauncher):
         self._n_misses = 0
         while self._is_any_worker_left():
             for folder in [*pending]:
-                if folder in pending:
-                    self._drop_if_ended(folder, pending)
-            if not pending:
-                return False
+                if self._drop_if_ended(folder, pending) and not pending:
+                    return False
             progress = {folder: run_directories.read_progress(folder).get("time", 0.0) for folder in pending}
             started = [(folder, i) for i, folder in enumerate(pending) if progress[folder] >= started_at]
             self.progress.refresh(started)
