@@ -21,7 +21,7 @@ def format_terminal_lines(report: Report) -> Iterator[str]:
     yield from wrap_text(answer_question(report))
     tables = list_tables(build_sections(report))
     names = ["grid"] if report.grid else ["claims"] if report.verdict.claims else ["arms"]
-    names += ["effects"] if report.grid and len(report.grid.axes) == 1 else []
+    names += ["arms"] if report.grid and len(report.grid.axes) == 1 else []
     for name in names:
         if name in tables:
             yield from format_table_lines(tables[name])
