@@ -150,7 +150,7 @@ def test_missing_name_is_an_attribute_error_with_the_way_out(report, tmp_path, m
         _ = store.curve
     frames = load(folder)
     monkeypatch.setattr(frames, "document", None)
-    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'verdict'"):
+    with pytest.raises(AttributeError, match="'NoneType' object has no attribute 'grid'"):
         _ = frames.effects  # not hidden by the message for missing names
 
 
