@@ -77,7 +77,7 @@ MUTANTS = {
     ),
     "report": (
         verdict_rules, "_orient_to_harm", ignore_direction,
-        "report/test_verdict_rules.py::test_effect_verdicts_mirror_if_higher_is_better",
+        "report/test_verdict_rules.py::test_effect_verdict_by_interval_mirrors_if_higher_is_better",
     ),
     "sweep": (
         budget_matching, "solve_for_target", lambda _: lambda _at, _target, start, **_: start,
