@@ -113,9 +113,7 @@ def test_references_that_differ_are_found():
     assert set(conflicts_of_references) == {"gqa_vs_mha@code", "gqa_vs_mha@two_cores.S"}
     [conflict] = conflicts_of_references["gqa_vs_mha@code"]
     effect = conflict.results[0]
-    assert (effect.here.partition(" (")[2], effect.there.partition(" (")[2]) == (
-        "WORSE, size undecided)", "BETTER, size undecided)",
-    )  # fmt: skip
+    assert (effect.here.partition(" (")[2], effect.there.partition(" (")[2]) == ("WORSE)", "BETTER)")
     first = conflict.settings[0]
     assert (first.label, first.here, first.there) == ("optim.lr of gqa", "0.003", "0.006")
 
