@@ -9,8 +9,7 @@ from attnlab import stats
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.section import list_tables
-from attnlab.report.sections import PageContext
-from attnlab.report.sections import tradeoff_section as tradeoff
+from attnlab.report.sections import PageContext, tradeoff_section
 from attnlab.report.sections.answer_section import build_arms_table
 from attnlab.report.tables import arm_columns
 
@@ -42,7 +41,7 @@ def test_many_arms_get_columns_for_every_metric_and_the_longest_text(many_arms_r
 def test_few_arms_get_no_additional_columns(tmp_path: Path) -> None:
     report = make_report(tmp_path, ARMS[:-1])
     assert arm_columns.build_arm_columns(report) == []
-    assert [*list_tables([tradeoff.build(report, PageContext())])] == ["costs"]
+    assert [*list_tables([tradeoff_section.build(report, PageContext())])] == ["costs"]
 
 
 def test_arms_of_equal_bytes_are_grouped_with_their_distance_to_the_best(many_arms_report: Report) -> None:
@@ -54,7 +53,7 @@ def test_arms_of_equal_bytes_are_grouped_with_their_distance_to_the_best(many_ar
     }  # two share half of the others' 128, one has its own
     points = [replace_fields(point, x=bytes_by_arm.get(point.arm, 128.0)) for point in cache.points]
     many_arms_report = replace_fields(many_arms_report, tradeoff=[replace_fields(cache, points=points)])
-    tables = list_tables([tradeoff.build(many_arms_report, PageContext())])
+    tables = list_tables([tradeoff_section.build(many_arms_report, PageContext())])
     rows = [*tables["equal_cache"].iterate_records()]
     assert [row["arm"] for row in rows] == [
         "mha",

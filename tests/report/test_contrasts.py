@@ -11,8 +11,7 @@ from attnlab.report.replications.arm_pairs import compute_differences
 from attnlab.report.report_builder import build_report
 from attnlab.report.schema import Report
 from attnlab.report.section import Heading, Section, Table, list_charts, list_tables
-from attnlab.report.sections import PageContext
-from attnlab.report.sections import contrasts_section as contrasts
+from attnlab.report.sections import PageContext, contrasts_section
 from attnlab.report.verdicts.results import SweepContext, read_run
 from attnlab.store import fingerprint
 from attnlab.sweep.plan.experiment_validation import complete_experiment
@@ -60,7 +59,7 @@ def make_report(
 
 
 def build_section(report: Report) -> Section | None:
-    return contrasts.build(report, PageContext())
+    return contrasts_section.build(report, PageContext())
 
 
 def test_interaction_has_the_value_computed_by_hand(tmp_path):

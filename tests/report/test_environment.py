@@ -8,8 +8,7 @@ from rendering import make_report
 from synthetic import World, replace_result, write_runs
 
 from attnlab.report.section import Terms, list_tables
-from attnlab.report.sections import PageContext
-from attnlab.report.sections import reproduce_section as reproduce
+from attnlab.report.sections import PageContext, reproduce_section
 from attnlab.report.verdicts.results import Run
 
 WORLD = World({"mha": 0.0, "gqa": 0.004}, seeds=[0, 1, 2])
@@ -40,7 +39,7 @@ def test_page_shows_the_versions_of_the_runs(tmp_path: Path) -> None:
     report = make_report(runs, WORLD)
     assert report.reproduce.packages["torch"] == "2.13.0"
     assert report.verdict.run_warnings == []
-    section = reproduce.build(report, PageContext())
+    section = reproduce_section.build(report, PageContext())
     [versions] = [block.pairs for block in section.blocks if isinstance(block, Terms)]
     assert ("packages", "torch 2.11.3, pytorch-lightning 2.6.1") in versions
     records = list_tables([section])["package_versions"].iterate_records()

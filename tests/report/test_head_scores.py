@@ -18,8 +18,7 @@ from worlds import SyntheticReports
 from attnlab.measure.head_patterns import PATTERN_RULES, match_patterns
 from attnlab.report.charts import series_figures
 from attnlab.report.section import list_tables
-from attnlab.report.sections import PageContext
-from attnlab.report.sections import heads_section as heads
+from attnlab.report.sections import PageContext, heads_section
 from attnlab.report.tables.head_maps import select_maps
 
 CHANCE = {"induction": 0.05, "copying": -0.98, "local": 0.3, "sink": 0.07, "entropy": 1.0}
@@ -95,7 +94,7 @@ def test_arms_have_their_own_chance_levels_and_head_counts(tmp_path: Path) -> No
     report = make_report(runs, world)
     sink = next(score for score in report.heads.scores if score.name == "sink")
     assert sink.chance is None, "the arms have no common level"
-    tables = list_tables([heads.build(report, PageContext())])
+    tables = list_tables([heads_section.build(report, PageContext())])
     means = [row for row in tables["head_means"].iterate_records() if row["score"] == "sink"]
     assert {row["arm"]: (row["chance"], row["heads"]) for row in means} == {
         "mha": (0.25, 8),

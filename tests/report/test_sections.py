@@ -19,13 +19,13 @@ from attnlab.report.schema import LayerKinds, Report
 from attnlab.report.section import Block, Interactive, Page, Section, Text, iterate_blocks, list_tables
 from attnlab.report.sections import (
     PageContext,
-    budget,
-    config,
-    failures,
-    heads,
-    maps,
-    reproduce,
-    running_text,
+    budget_section,
+    config_section,
+    failures_section,
+    heads_section,
+    maps_section,
+    reproduce_section,
+    running_text_section,
 )
 
 Record = dict[str, Any]
@@ -58,7 +58,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 def test_budget_marks_each_cell_by_its_state(report: Report) -> None:
     layers = LayerKinds(arm="mqa", layers=[0, 1, 0], kinds=["Attention", "Recurrent"])
-    section = budget.build(replace_fields(report, config__layers=[layers]), PageContext())
+    section = budget_section.build(replace_fields(report, config__layers=[layers]), PageContext())
     table = list_tables([section])["budget"]
     signs = {
         row.typed_cells[0].value: [cell.mark and cell.mark[0] for cell in row.typed_cells[3:6]]
@@ -83,13 +83,13 @@ def test_budget_marks_each_cell_by_its_state(report: Report) -> None:
     kernel = re.findall(r"<tr><th[^>]*>attention kernel.*?</tr>", write_html(section))[0]
     assert kernel.count('<td class="num"') == 4, "texts are below the numbers of their column"
     plain = replace_fields(report, budget__unmatched=[], budget__controlled=[])
-    markdown = read_markdown(budget.build(plain, PageContext()))
+    markdown = read_markdown(budget_section.build(plain, PageContext()))
     assert "unmatched by design" not in markdown
     assert "The experiment controls no resource." in markdown
 
 
 def test_failures_are_counted_and_listed_with_their_last_lines(report: Report, tmp_path: Path) -> None:
-    section = failures.build(report, PageContext())
+    section = failures_section.build(report, PageContext())
     first, second = read_table(section, "failures")
     assert (first["arm"], first["seed"], first["status"], first["step"]) == ("gqa", 1, "diverged", 160)
     assert first["message"].endswith(EVIL)
@@ -103,9 +103,11 @@ def test_failures_are_counted_and_listed_with_their_last_lines(report: Report, t
     assert page.count("<summary>Last lines of ") == len(tails) > 0
     assert "Last lines of" not in markdown
     lost = make_report(tmp_path, World(seeds=[0], status={("gqa", 0): "killed"}))
-    assert "run the same command again to train it." in read_markdown(failures.build(lost, PageContext()))
+    assert "run the same command again to train it." in read_markdown(
+        failures_section.build(lost, PageContext())
+    )
     whole = replace_fields(report, failures__runs=[], failures__caveats=[], warnings=[])
-    assert "Every required run finished." in read_markdown(failures.build(whole, PageContext()))
+    assert "Every required run finished." in read_markdown(failures_section.build(whole, PageContext()))
 
 
 def test_config_distinguishes_absent_keys_from_null(tmp_path: Path) -> None:
@@ -115,18 +117,18 @@ def test_config_distinguishes_absent_keys_from_null(tmp_path: Path) -> None:
         "mqa": {"extra": {"key": "absent"}},
     }
     report = make_report(tmp_path, World(seeds=[0], config=changes))
-    section = config.build(report, PageContext())
+    section = config_section.build(report, PageContext())
     records = {record.pop("key"): record for record in read_table(section, "config")}
     assert records["extra.key"] == {"mha": "null", "gqa": "absent", "mqa": '"absent"'}
     assert "<code>[1, 3]</code>" in write_html(section), "verbatim, to be copied"
     assert "Complete config of mha" in write_html(section)
     empty = replace_fields(report.config, rows=[], baseline_config={})
-    plain = config.build(replace_fields(report, config=empty), PageContext())
+    plain = config_section.build(replace_fields(report, config=empty), PageContext())
     assert read_markdown(plain).splitlines()[2:] == ["The arms do not differ in any key."]
 
 
 def test_provenance_has_command_code_packages_data_and_runs(report: Report) -> None:
-    section = reproduce.build(report, PageContext())
+    section = reproduce_section.build(report, PageContext())
     markdown = read_markdown(section)
     for line in (
         "```sh\npython -m attnlab +experiment=gqa_vs_mha size=debug\n```",
@@ -151,7 +153,7 @@ def test_provenance_has_command_code_packages_data_and_runs(report: Report) -> N
         reproduce__dirty=True,
         reproduce__dirty_diff="+a",
     )
-    section = reproduce.build(old, PageContext())
+    section = reproduce_section.build(old, PageContext())
     assert {"package": "numpy", "version": "2.4.6", "runs": None} in read_table(section, "package_versions")
     page = write_html(section)
     assert "<summary>Uncommitted changes</summary>" in page
@@ -160,7 +162,7 @@ def test_provenance_has_command_code_packages_data_and_runs(report: Report) -> N
 
 
 def test_head_tables_compare_runs_only_if_there_are_several(report: Report, tmp_path: Path) -> None:
-    section = heads.build(report, PageContext())
+    section = heads_section.build(report, PageContext())
     assert [score.chance for score in report.heads.scores] == [0.059, 0.049, 0.074, 1.0]
     sink = next(score for score in report.heads.scores if score.name == "sink")
     records = [record for record in read_table(section, "head_means") if record["score"] == "sink"]
@@ -179,14 +181,14 @@ def test_head_tables_compare_runs_only_if_there_are_several(report: Report, tmp_
     assert "gqa has no copying (OV) score: Toy heads have no separate values." in markdown
     assert "Head numbers do not correspond across seeds" in markdown
     single = make_report(tmp_path, World({"mha": 0.0}, seeds=[0]), claims=[])
-    markdown = read_markdown(heads.build(single, PageContext()))
+    markdown = read_markdown(heads_section.build(single, PageContext()))
     assert "| score | mean | chance | heads above the threshold |" in markdown
     assert "| pattern | heads | rule |" in markdown
     assert "| max |eager − fused| | note |" in markdown
     assert "[" not in markdown.partition("| score |")[2].partition("- previous token")[0], (
         "no range of one run"
     )
-    none = heads.build(replace_fields(report, heads=None), PageContext())
+    none = heads_section.build(replace_fields(report, heads=None), PageContext())
     assert "No finished run has head scores" in read_markdown(none)
 
 
@@ -203,7 +205,7 @@ def test_maps_have_a_thumbnail_per_head_and_random_ones_beside_a_selection(
     world = World(dict.fromkeys(["mha", "gqa"][:arms], 0.0), seeds=[0], tokens=tokens)
     runs = write_runs(tmp_path, world)
     report = make_report(runs, world, claims=[])
-    section = maps.build(report, PageContext(maps=collect_maps(runs)))
+    section = maps_section.build(report, PageContext(maps=collect_maps(runs)))
     assert section is not None
     page = write_html(section)
     gallery = page.partition('<div id="gallery">')[2].partition("<h3>")[0]
@@ -220,16 +222,16 @@ def test_maps_have_a_thumbnail_per_head_and_random_ones_beside_a_selection(
     assert data["maps"][0]["tokens"] == ["a", "é", *[CONTINUATION] * (arms - 1), "<b>"]
     assert {score["name"] for score in data["scores"]} == {"previous", "sink", "entropy", "induction"}
     json.dumps(data, allow_nan=False)
-    without = maps.build(report, PageContext())
+    without = maps_section.build(report, PageContext())
     assert without is not None
     after = read_markdown(without).partition("(attention.npz) are not in the folder of this page")[2]
     assert report.reproduce.command in after
     nothing = replace_fields(report, heads=None)
-    assert maps.build(nothing, PageContext()) is None
+    assert maps_section.build(nothing, PageContext()) is None
 
 
 def test_running_text_has_a_sample_or_the_reason_for_none(report: Report) -> None:
-    section = running_text.build(report, PageContext())
+    section = running_text_section.build(report, PageContext())
     assert section is not None
     samples = read_table(section, "samples")
     assert samples[0] == {
@@ -239,10 +241,10 @@ def test_running_text_has_a_sample_or_the_reason_for_none(report: Report) -> Non
     assert "<code>on a &lt;mat&gt;\n</code>" in write_html(section), "with its line ends"
     missing = replace_fields(report.text.samples[0], sample=None, reason="it has no text")
     text = replace_fields(report.text, samples=[missing], token_categories=[])
-    without = running_text.build(replace_fields(report, text=text), PageContext())
+    without = running_text_section.build(replace_fields(report, text=text), PageContext())
     assert without is not None
     assert read_table(without, "samples")[0]["sample"] is None
     assert "reason for no sample" in write_html(without)
     assert "reason for no sample" not in write_html(section)
     for empty in (None, replace_fields(text, samples=[])):
-        assert running_text.build(replace_fields(report, text=empty), PageContext()) is None
+        assert running_text_section.build(replace_fields(report, text=empty), PageContext()) is None

@@ -11,8 +11,7 @@ from synthetic import World, build_context, declare_claim, replace_result, write
 from attnlab.report.report_builder import compute_claim_statuses
 from attnlab.report.schema import Report
 from attnlab.report.section import Heading, list_tables
-from attnlab.report.sections import PageContext
-from attnlab.report.sections import length_section as length
+from attnlab.report.sections import PageContext, length_section
 from attnlab.report.tables.wording import describe_claim, format_effect
 from attnlab.report.verdicts.results import Run
 from attnlab.store.run_schema import CensoredSteps
@@ -49,7 +48,7 @@ def censor(runs: list[Run], steps: dict[str, list[float | None]] = STEPS) -> lis
 def test_reached_fraction_median_and_saved_steps(tmp_path: Path) -> None:
     report = make_steps_report(tmp_path)
     [table] = report.steps_to_threshold
-    section = length.build(report, PageContext())
+    section = length_section.build(report, PageContext())
     assert [block.text for block in section.blocks if isinstance(block, Heading)] == ["Steps to 90% accuracy"]
     [shown] = list_tables([section]).values()
     records = {record["arm"]: record for record in shown.iterate_records()}

@@ -11,8 +11,7 @@ from synthetic import World, replace_fields, write_runs
 
 from attnlab.report.schema import Report, TuningResult
 from attnlab.report.section import Text, list_tables
-from attnlab.report.sections import PageContext
-from attnlab.report.sections import budget_section as budget
+from attnlab.report.sections import PageContext, budget_section
 
 ARMS = ("mha", "gqa")
 
@@ -26,7 +25,7 @@ def approximately(value: float) -> Any:
 
 
 def describe_rates(report: Report) -> str:
-    blocks = budget.build(report, PageContext()).blocks
+    blocks = budget_section.build(report, PageContext()).blocks
     return next(
         block.plain for block in blocks if isinstance(block, Text) and "Learning rates:" in block.plain
     )
@@ -53,7 +52,7 @@ def test_page_shows_every_rate_with_seeds_rung_and_cost(build_from_tuning: Any) 
     assert "neighbors with seeds 101, 102 too (second rung), each for 33% of its steps" in sentence
     assert "the best median val/loss" in sentence
     assert sentence.endswith("at most 3 times. Tuning took 56% of the training tokens of the comparison")
-    section = budget.build(report, PageContext())
+    section = budget_section.build(report, PageContext())
     assert describe_rates(report) == (
         "Learning rates: mha 0.01 (0.101), gqa 0.01 (0.101), by the median val/loss of 3 tuning seeds."
     )
