@@ -1,4 +1,4 @@
-"""The W&B run of a report (job type `report`): comparison table, verdicts and effects.
+"""The W&B run of a report (job type `report`): the tables of its page.
 
 A separate process logs it after the report is on disk. If that process is slow, hangs or dies, the sweep
 waits for a bounded time, prints one line, and keeps its own exit status.
