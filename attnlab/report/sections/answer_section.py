@@ -38,7 +38,9 @@ CHART_CAPTION = (
     "SUPPORTED; entirely outside: REFUTED; otherwise INCONCLUSIVE."
 )
 NO_EXPERIMENT = "EXPLORATORY. The command names no experiment, so nothing is preregistered:"
-DEVIATES = "EXPLORATORY. The sweep deviates from its preregistration, so the error rates below do not hold:"
+DEVIATES = (
+    "EXPLORATORY. The terms were not fixed before results were known, so the error rates below do not hold:"
+)
 
 
 def build(report: Report, context: PageContext) -> Section:
