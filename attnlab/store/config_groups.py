@@ -75,20 +75,11 @@ class MeasureGroup(ConfigGroup):
 
 
 class WorkLimits(ConfigGroup):
-    """Limits of a worker, as `attnlab work` or a launcher passes them on; None for no limit.
-
-    Attributes:
-        slots: Replaces `sweep.slots`, which a launcher takes as the number of workers.
-        threads: Threads of a run, unless `sweep.threads` is set.
-        ends_with_parent: Whether the worker ends with the process that started it.
-    """
+    """Limits of a worker, as `attnlab work` passes them on; None for no limit."""
 
     seconds: float | None = Field(None, gt=0)
     max_runs: int | None = Field(None, ge=1)
     idle: float | None = Field(None, gt=0)
-    slots: int | None = Field(None, ge=1)
-    threads: int | None = Field(None, ge=1)
-    ends_with_parent: bool = False
 
 
 class SweepGroup(ConfigGroup):
@@ -96,7 +87,6 @@ class SweepGroup(ConfigGroup):
 
     device: str | None = _make_field("the name of a GPU as printed by nvidia-smi, or null", min_length=1)
     slots: int | None = _make_field("the number of concurrent runs, or null", ge=1, le=10_000)
-    threads: int | None = _make_field("the number of CPU threads of a run, or null", ge=1, le=10_000)
     max_time: StrictNumber | None = _make_field(
         "seconds, or null for no limit", gt=0, le=MAX_STEPS, allow_inf_nan=False
     )

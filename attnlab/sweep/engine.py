@@ -32,7 +32,7 @@ from attnlab.sweep.arm_timing import measure_arm_times
 from attnlab.sweep.execute import logger_sync, process_control, submission, worker_slots
 from attnlab.sweep.execute.process_control import INTERRUPTED, TERMINATED, SigtermExit
 from attnlab.sweep.execute.progress import Progress
-from attnlab.sweep.execute.pull import ClusterLauncher, ClusterWorkers, PullLauncher, WorkerStopped
+from attnlab.sweep.execute.pull import PullLauncher, WorkerStopped
 from attnlab.sweep.execute.submission import Submitted
 from attnlab.sweep.execute.work_folder import WorkFolder, build_work_plan, compute_results_digest
 from attnlab.sweep.plan import fork_server, invariants_gate
@@ -121,9 +121,8 @@ class _Sweep:
             return self.show(self.plan())
         with self.progress.serve_command():
             try:
-                if limits := self.settings.get("work"):
-                    return self.work(WorkLimits(**limits))
-                return self.lead_workers() if self.starts_workers else self.train_and_report()
+                limits = self.settings.get("work")
+                return self.train_and_report() if limits is None else self.work(WorkLimits(**limits))
             except Submitted as submitted:
                 self.progress.close()
                 print(escape_unprintable(str(submitted), allowed="\n"), flush=True)
@@ -185,11 +184,6 @@ class _Sweep:
         """Measure the step times of all arms, by index of the plan."""
         return {i: self.time_arms(plan) for i, plan in enumerate(plans) if plan.experiment}
 
-    @property
-    def starts_workers(self) -> bool:
-        """Whether the launcher starts workers on a cluster, which share the runs of this command."""
-        return hasattr(self.launcher, "open_workers")
-
     def work(self, limits: WorkLimits) -> int:
         """Share the runs with other workers until all have ended or a limit is reached; return the status.
 
@@ -198,27 +192,19 @@ class _Sweep:
         Raises:
             InvalidConfig: the sweep was started with another plan, or this host is in quarantine.
         """
-        if limits.ends_with_parent:
-            process_control.end_with_parent()
         started_at = time.monotonic()
         plans = self.plan()
         planning_seconds = time.monotonic() - started_at
         self.validate_plans(plans)
-        folder = self.join_workers(plans)
-        folder.require_healthy_host()
-        workers: ClusterWorkers | None = None
-        if self.starts_workers:
-            workers = self.launcher.find_workers(folder, _list_all_runs(plans), self.settings)
-        settings = _apply_limits(self.settings)
-        self.launcher = PullLauncher(settings, self.context, folder, limits, started_at, workers)
+        folder = WorkFolder(self.root, build_work_plan(plans, format_command(self.command_line)))
+        folder.join()
+        self.register_references(plans)
+        self.launcher = PullLauncher(self.settings, self.context, folder, limits, started_at)
         try:
             status = FAILED
             with suppress(FirstFailure):
                 status = self.train(plans, [], planning_seconds)
-            status = self.report_once(plans, folder) or status
-            if workers is not None:
-                workers.cancel_pending()
-            return status
+            return self.report_once(plans, folder) or status
         except WorkerStopped as stopped:
             self.progress.close()
             print(escape_unprintable(str(stopped)), flush=True)
@@ -228,65 +214,12 @@ class _Sweep:
         finally:
             folder.remove_state()
 
-    def join_workers(self, plans: Sequence[Plan]) -> WorkFolder:
-        """Join the workers of the sweep, if this process has the same plan as they have.
-
-        Raises:
-            InvalidConfig: the sweep was started with another plan.
-        """
-        folder = WorkFolder(self.root, build_work_plan(plans, format_command(self.command_line)))
-        folder.join()
-        self.register_references(plans)
-        return folder
-
-    def lead_workers(self) -> int:
-        """Start workers on a cluster and wait for their report; return the exit status.
-
-        This process plans the same stages as the workers. It writes the report if no worker is left.
-
-        Raises:
-            InvalidConfig: the sweep was started with another plan, or the cluster rejects the workers.
-            Submitted: the command does not wait.
-        """
-        started_at = time.monotonic()
-        plans = self.plan()
-        planning_seconds = time.monotonic() - started_at
-        self.validate_plans(plans)
-        folder = self.join_workers(plans)
-        is_left = not self.launcher.options["wait"]
-        to_launch = list[RunConfig]()
-        with self.launcher.open_workers(folder, _list_all_runs(plans), self.settings) as workers:
-            describe_workers = workers.describe if is_left else None
-            self.launcher = launcher = ClusterLauncher(self.settings, folder, workers, describe_workers)
-            try:
-                try:
-                    status = self.train(plans, to_launch, planning_seconds)
-                except FirstFailure:
-                    status = FAILED
-                    workers.stop()
-                if launcher.workers is None:  # all runs had ended before
-                    self.write_reports(plans, to_launch, self.time_plans(plans), publish=True)
-                    return status or self.find_status(plans)
-                launcher.wait_for_report(compute_results_digest(plans, self.root))
-                status = self.report_once(plans, folder, shows_report=True) or status
-                workers.cancel_pending()
-            except (KeyboardInterrupt, SigtermExit) as interrupt:
-                process_control.mark_signal_handled()
-                workers.stop()
-                status = self.acknowledge_interrupt(interrupt)
-                self.write_reports(plans, to_launch, {}, publish=False)
-        return status
-
-    def report_once(self, plans: Sequence[Plan], folder: WorkFolder, shows_report: bool = False) -> int:
-        """Write the report unless another worker writes it or has done so; return the exit status.
-
-        Args:
-            shows_report: whether to print a report that another worker has written.
-        """
+    def report_once(self, plans: Sequence[Plan], folder: WorkFolder) -> int:
+        """Write the report unless another worker writes it or has done so; return the exit status."""
         results = compute_results_digest(plans, self.root)
         try:
             with hold_lease(folder.path, timeout_seconds=1.0):
-                pages = [self.reports / plan.title / "report.json" for plan in plans if plan.experiment]
+                pages = [self.reports / plan.title / "report.json" for plan in plans]
                 has_pages = remote.find_mirror(self.root) is not None or all(map(Path.exists, pages))
                 reporter = folder.load_reporter(results) if has_pages else None
                 if reporter is None:
@@ -295,12 +228,10 @@ class _Sweep:
         except Timeout:
             reporter = describe_owner(folder.path)
         if reporter is not None:
-            for plan, file in zip(plans, self.reference_files, strict=True):
-                (run_references.mark_published if plan.experiment else run_references.delete_reference)(file)
+            for file in self.reference_files:
+                run_references.mark_published(file)
             self.progress.close()
             print(escape_unprintable(f"all runs have ended; the report is by {reporter}"), flush=True)
-            for plan in plans if shows_report else ():
-                reporting.print_report(self.reports / plan.title)
         return self.find_status(plans)
 
     def find_status(self, plans: Sequence[Plan]) -> int:
@@ -374,7 +305,7 @@ class _Sweep:
             run_directories.require_writable_folder(self.reports, "paths.reports")
             preregistrations.require_writable_log(self.root)
         submission.validate_parents([run for plan in plans for run in plan.runs], self.root)
-        planned_runs = _list_all_runs(plans)
+        planned_runs = [run for plan in plans for run in plan.all_runs]
         trust.declare_names(run.config for run in planned_runs)
         submission.validate_stored_configs(planned_runs, self.root)
         if hasattr(self.launcher, "validate_runs"):  # launchers of third parties may lack it
@@ -571,19 +502,6 @@ def _name_experiments(plans: Sequence[Plan]) -> dict[str, str]:
     return {run.id: plan.experiment.name for plan in plans[::-1] if plan.experiment for run in plan.all_runs}
 
 
-def _list_all_runs(plans: Sequence[Plan]) -> list[RunConfig]:
-    return [run for plan in plans for run in plan.all_runs]
-
-
-def _apply_limits(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a worker whose launcher sets its slots and threads."""
-    limits = WorkLimits(**settings.get("work") or {})
-    threads = settings.get("threads")
-    if threads is None and limits.threads is not None:
-        threads = min(limits.threads, worker_slots.count_usable_threads())
-    return {**settings, "slots": limits.slots or settings.get("slots"), "threads": threads}
-
-
 def _convert_to_dict(node: Any) -> dict[str, Any]:
     content = OmegaConf.to_container(node or OmegaConf.create(), resolve=True)
     assert isinstance(content, dict)
@@ -595,7 +513,7 @@ def _start_fork_server(config: DictConfig, settings: dict[str, Any]) -> fork_ser
 
     W&B above all: its import would take a second or two of each run.
     """
-    threads = _apply_limits(settings).get("threads") or 1
+    threads = worker_slots.list_worker_slots("cpu", settings.get("slots"))[0].threads
     values = OmegaConf.to_container(config)
     assert isinstance(values, dict)
     own_modules = {

@@ -143,6 +143,7 @@ def assemble_report(
 
 def publish_report(draft: DraftReport, root: Path, reports: Path) -> None:
     """Write a report and its tuned.yaml, print its verdicts and log the pairs that it shows."""
+    from attnlab.report.pages import terminal
     from attnlab.report.pages.report_files import write_report
 
     plan = draft.plan
@@ -153,25 +154,11 @@ def publish_report(draft: DraftReport, root: Path, reports: Path) -> None:
         page = write_report(folder, document, draft.runs)
     if plan.tuning is not None and plan.tuning_runs and not plan.untuned_arms:
         plan.tuning.write_yaml(folder / "tuned.yaml", plan.experiment.name)
-    _print_document(document, page)
-    if draft.preregistration is not None:
-        preregistrations.record_known_pairs(root, draft.preregistration)
-
-
-def print_report(folder: Path) -> None:
-    """Print the verdicts of the report in a folder, if there is one."""
-    from attnlab.report.schema import load_report
-
-    if (folder / "report.json").exists():
-        _print_document(load_report(folder / "report.json"), folder / "report.html")
-
-
-def _print_document(document: "ReportDocument", page: Path) -> None:
-    from attnlab.report.pages import terminal
-
     for line in terminal.format_terminal_lines(document):
         _print_colored(escape_unprintable(line, "\n"))
     print(f"report: {page}", flush=True)
+    if draft.preregistration is not None:
+        preregistrations.record_known_pairs(root, draft.preregistration)
 
 
 def _print_colored(line: str) -> None:

@@ -17,6 +17,7 @@ from attnlab.store import run_directories
 from attnlab.sweep.execute import worker_slots
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress
+from attnlab.sweep.launchers.attempt import Attempt
 
 
 def test_every_outcome_is_recorded_and_only_missing_runs_are_trained_again(attnlab):
@@ -110,7 +111,15 @@ def test_worker_that_cannot_be_started_is_an_infrastructure_failure(tmp_path, mo
         assert record.failure.message.startswith("the worker process did not start: ")
 
 
-def test_pause_of_the_machine_does_not_use_up_the_time_of_a_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "train",
+    [
+        lambda folder: Pool({"slots": 1, "max_time": 60}, Progress({}, io.StringIO()), None).run([folder]),
+        lambda folder: Attempt(str(folder), os.getcwd(), 1, True, 60.0, {})(),
+    ],
+    ids=["pool", "cluster"],
+)
+def test_pause_of_the_machine_does_not_use_up_the_time_of_a_run(tmp_path, monkeypatch, train):
     folder = write_spec(tmp_path, make_spec({"seed": 0}))
     offset, exit_codes = 0.0, [0, None, None]
 
@@ -124,7 +133,7 @@ def test_pause_of_the_machine_does_not_use_up_the_time_of_a_run(tmp_path, monkey
         monkeypatch.setattr(time, name, lambda clock=clock: clock() + offset)
     child = SimpleNamespace(pid=2**22, poll_exit_code=poll_exit_code)  # larger than any process id
     monkeypatch.setattr(worker_slots, "start_child", lambda *_: child)
-    Pool({"slots": 1, "max_time": 60}, Progress({}, io.StringIO()), None).run([folder])
+    train(folder)
     assert run_directories.load_run_result(folder) is None, "not timed out"
 
 

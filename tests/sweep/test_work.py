@@ -68,23 +68,6 @@ def test_two_workers_train_each_run_once_and_one_of_them_reports(attnlab):
     assert load_verdicts(attnlab.folder) == load_verdicts(serial) != []
 
 
-def test_first_failure_on_another_worker_ends_this_one(attnlab):
-    sweep = (
-        "+experiment=ends",
-        "arms=[train,crash,slow]",
-        "seed=0,1",
-        "sweep.fail_fast=true",
-        "sweep.slots=1",
-    )
-    workers = [attnlab.start("work", *sweep) for _ in range(2)]
-    for worker in workers:
-        _, err = worker.communicate(timeout=100)
-        assert (worker.returncode, err) == (1, "")
-    records = load_records(attnlab.folder).values()
-    assert "crashed" in {record["status"] for record in records}
-    assert len(load_verdicts(attnlab.folder)) == 1
-
-
 def test_limits_stop_a_worker_without_a_report_and_another_one_goes_on(attnlab):
     out = finish(attnlab.start("work", *SWEEP, "--max-runs", "2"))
     assert "stopped: --max-runs 2 is reached; this worker took 2 runs; repeat the command to go on" in out

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from importlib.util import find_spec
 
 import pytest
 from buckets import URL, Host, needs_s3
@@ -97,7 +98,11 @@ def test_plain_command_trains_into_the_bucket_and_needs_it_no_second_time(start_
     [
         (("work", *SWEEP, "paths.runs=s3://nothing/runs"), "bucket not found"),
         ((*SWEEP, IN_BUCKET, "hydra/launcher=basic"), "works only with runs of this machine"),
-        ((*SWEEP, IN_BUCKET, "hydra/launcher=slurm"), "works only with runs of this machine"),
+        pytest.param(
+            (*SWEEP, IN_BUCKET, "hydra/launcher=slurm"),
+            "works only with runs of this machine",
+            marks=pytest.mark.skipif(find_spec("submitit") is None, reason="needs attnlab[slurm]"),
+        ),
     ],
 )
 def test_invalid_command_ends_before_training(words, problem, start_host):

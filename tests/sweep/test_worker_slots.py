@@ -8,12 +8,9 @@ from multiprocessing import get_all_start_methods
 from types import SimpleNamespace
 
 import pytest
-from omegaconf import OmegaConf
 from processes import wait_until
-from stored_runs import make_spec, write_spec
 
-from attnlab.errors import InvalidConfig
-from attnlab.sweep.execute import hydra_job, process_control, worker_slots
+from attnlab.sweep.execute import process_control, worker_slots
 from attnlab.sweep.plan import fork_server
 
 
@@ -28,67 +25,23 @@ def test_visible_gpus_follow_cuda_visible_devices(monkeypatch, visible, gpus):
 
 def test_each_gpu_slot_sees_only_its_own_gpu(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-abc")
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(worker_slots, "_count_cores", lambda: 13)
     slots = worker_slots.list_worker_slots("NVIDIA H200")
     assert [slot.build_environment()["CUDA_VISIBLE_DEVICES"] for slot in slots] == ["3", "GPU-abc"]
     assert {slot.threads for slot in slots} == {6}
 
 
-@pytest.mark.parametrize(
-    ("settings", "limit", "threads"),
-    [
-        ({}, None, [1] * 6),
-        ({"slots": 1}, None, [1]),
-        ({"slots": 2}, "4", [1, 1]),
-        ({"threads": 2}, None, [2, 2, 2]),
-        ({"threads": 4}, "4", [4]),
-        ({"threads": 3, "slots": 8}, "", [3] * 8),
-    ],
-)
-def test_run_on_a_cpu_has_one_thread_unless_told_otherwise(monkeypatch, settings, limit, threads):
+def test_cpu_has_one_slot_per_core_with_one_thread(monkeypatch):
     monkeypatch.delenv("ATTNLAB_COMMAND", raising=False)  # an earlier command of this process may have set it
-    monkeypatch.setenv("OMP_NUM_THREADS", "" if limit is None else limit)
-    monkeypatch.setattr(worker_slots, "_count_cores", lambda: 6)
-    slots = worker_slots.list_configured_slots("cpu", settings)
-    assert [slot.threads for slot in slots] == threads
-    number = str(threads[0])
-    assert slots[0].build_environment() == {"OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number}
-
-
-@pytest.mark.parametrize(("cores", "limit"), [(2, ""), (8, "2"), (8, "2,1")])
-@pytest.mark.parametrize("device", ["cpu", "NVIDIA H200"])
-def test_threads_beyond_the_cores_or_omp_num_threads_are_invalid(monkeypatch, cores, limit, device):
-    monkeypatch.setenv("OMP_NUM_THREADS", limit)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    monkeypatch.setattr(worker_slots, "_count_cores", lambda: cores)
-    assert worker_slots.list_configured_slots("NVIDIA H200", {})[0].threads == 2
-    with pytest.raises(InvalidConfig, match=r"sweep.threads=3: a run may use at most 2 here"):
-        worker_slots.list_configured_slots(device, {"threads": 3})
-
-
-def test_cores_are_limited_by_affinity_and_the_quota_of_any_control_group(monkeypatch, tmp_path):
-    own = tmp_path / "own"
-    own.write_text("1:name=systemd:/x\n0::/a/b\n")
-    (tmp_path / "a/b").mkdir(parents=True)
-    monkeypatch.setattr(worker_slots, "OWN_CGROUP_FILE", own)
-    monkeypatch.setattr(worker_slots, "CGROUP_ROOT", tmp_path)
-    monkeypatch.setattr(worker_slots.os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
-    for folder, text, cores in (
-        ("a/b", "max 100000", 6),
-        ("a", "350000 100000", 3),
-        ("a/b", "50000 100000", 1),
-        (".", "900000 100000", 1),
-    ):
-        (tmp_path / folder / "cpu.max").write_text(text)
-        assert worker_slots._count_cores() == cores
-    own.unlink()
-    assert worker_slots._count_cores() == 6
+    monkeypatch.setattr(worker_slots, "_count_cores", lambda: 5)
+    slots = worker_slots.list_worker_slots("cpu")
+    assert [slot.threads for slot in slots] == [1] * 5
+    assert slots[0].build_environment() == {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    assert [slot.threads for slot in worker_slots.list_worker_slots("cpu", 2)] == [2, 2]
 
 
 def test_slots_per_gpu_share_a_gpu_and_merged_slots_span_several(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-abc")
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(worker_slots, "_count_cores", lambda: 13)
     shared = worker_slots.list_worker_slots("NVIDIA H200", slots_per_gpu=3)
     assert [slot.gpu for slot in shared] == ["3", "GPU-abc"] * 3
@@ -96,17 +49,6 @@ def test_slots_per_gpu_share_a_gpu_and_merged_slots_span_several(monkeypatch):
     merged = worker_slots.merge_slots(worker_slots.list_worker_slots("NVIDIA H200"))
     assert merged.build_environment()["CUDA_VISIBLE_DEVICES"] == "3,GPU-abc"
     assert worker_slots.merge_slots(worker_slots.list_worker_slots("cpu", 2)).gpu is None
-
-
-def test_run_in_the_process_of_a_command_has_one_thread_too(monkeypatch, tmp_path):
-    for name in fork_server.THREAD_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(worker_slots, "_count_cores", lambda: 4)
-    folder = write_spec(tmp_path, make_spec({"seed": 0}))
-    for threads, expected in ((None, "1"), (3, "3")):
-        hydra_job._limit_threads(folder, OmegaConf.create({"sweep": {"slots": None, "threads": threads}}))
-        assert [os.environ[name] for name in fork_server.THREAD_VARIABLES] == [expected] * 2
-        monkeypatch.delenv("OMP_NUM_THREADS")
 
 
 WAITING_MODULE = """

@@ -93,12 +93,10 @@ def run_inline_experiment(
         none, as of a ladder or for `sweep.show`, whose output is on stdout.
     """
     start_time = time.time()
-    keys = overrides.index_by_key(extra_overrides)
-    has_own_output = {"ladder", "sweep.show"} & {*keys}
-    shared_folder = Path.cwd() if "hydra/launcher" in keys else None  # workers on other nodes read the file
+    has_own_output = {"ladder", "sweep.show"} & {*overrides.index_by_key(extra_overrides)}
     with (
         redirect_stdout(sys.stdout if has_own_output else sys.stderr),
-        tempfile.TemporaryDirectory(dir=shared_folder) as folder,
+        tempfile.TemporaryDirectory() as folder,
     ):
         file = Path(folder) / "experiment" / f"{experiment['name']}.yaml"
         file.parent.mkdir()

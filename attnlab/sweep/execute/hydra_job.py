@@ -4,7 +4,6 @@ With `id`, it trains the run that the sweep composed, checked and stored, in a s
 (`hydra.mode=RUN`), it trains one run in this process, as a W&B agent requires.
 """
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,9 @@ from attnlab.store import config_groups, fingerprint, remote, run_directories
 from attnlab.store.guards import inputs, run_references, trust
 from attnlab.store.run_schema import RunConfig, RunEstimate, RunResult, Use
 from attnlab.store.safe_paths import require_run_name
-from attnlab.sweep.execute import logger_sync, process_control, worker, worker_slots
+from attnlab.sweep.execute import logger_sync, worker
 from attnlab.sweep.execute.pool import Pool
 from attnlab.sweep.execute.progress import Progress, describe_ending
-from attnlab.sweep.plan import fork_server
 from attnlab.sweep.plan.arms import make_run_config
 from attnlab.sweep.plan.composer import extract_axes, resolve_config
 from attnlab.sweep.plan.trainer import get_trainer_name, load_trainer
@@ -41,7 +39,6 @@ def run_job(config: DictConfig) -> RunResult | None:
         Pool(settings, Progress({folder: folder.name}), None).run([folder])
         return run_directories.load_run_result(folder)
     folder, reference_file = _prepare_run(config)
-    _limit_threads(folder, config)
     logger: Any = OmegaConf.to_container(config.get("logger") or OmegaConf.create(), resolve=True)
     status = worker.train_run(folder)
     run_references.delete_reference(reference_file)
@@ -56,15 +53,6 @@ def run_job(config: DictConfig) -> RunResult | None:
     if status:
         sys.exit(status)
     return run_directories.load_run_result(folder)
-
-
-def _limit_threads(folder: Path, config: DictConfig) -> None:
-    """Let the run in this process use as many threads as one in a worker slot, whatever was imported."""
-    device_kind = run_directories.load_run_config(folder).estimate.device_kind
-    settings: Any = OmegaConf.to_container(config.sweep, resolve=True)
-    threads = worker_slots.list_configured_slots(device_kind, {**settings, "slots": 1})[0].threads
-    os.environ.update(dict.fromkeys(fork_server.THREAD_VARIABLES, str(threads)))
-    process_control.limit_torch_threads()
 
 
 def _has_stored_config(folder: Path, run: RunConfig) -> bool:

@@ -174,6 +174,8 @@ def _count_required_slots(config: Mapping[str, Any], free_slots: Sequence[Worker
 
 def launch_locally(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
     """Train the stored runs on this machine and print their progress."""
-    context = make_warm_context(get_trainer_name({"sweep": settings}), settings.get("threads") or 1)
+    threads = worker_slots.list_worker_slots("cpu", settings.get("slots"))[0].threads
     with watch_runs(folders) as progress:
-        Pool(settings, progress, context).run(folders)
+        Pool(settings, progress, make_warm_context(get_trainer_name({"sweep": settings}), threads)).run(
+            folders
+        )

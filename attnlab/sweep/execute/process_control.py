@@ -44,19 +44,14 @@ def run_guarded(main: Callable[[list[str]], int], arguments: list[str]) -> int:
     """Run `main(arguments)`; SIGTERM and the parent's end stop it, and Ctrl-C is left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _handle_sigterm)
-    end_with_parent()
-    limit_torch_threads()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    _limit_torch_threads()
     socket_names.shorten_socket_names()
     return main(arguments)
 
 
 def _handle_sigterm(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(TERMINATED)  # training unwinds and may save a checkpoint
-
-
-def end_with_parent() -> None:
-    """End this process, with a grace period, once the process that started it has ended."""
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
 def _exit_with_parent() -> None:
@@ -76,8 +71,8 @@ def _exit_with_parent() -> None:
     os._exit(TERMINATED)
 
 
-def limit_torch_threads() -> None:
-    """Apply OMP_NUM_THREADS to a torch that was imported before the variable was set."""
+def _limit_torch_threads() -> None:
+    """Apply OMP_NUM_THREADS to a torch that the fork server imported before the variable was set."""
     torch = sys.modules.get("torch")
     threads = os.environ.get("OMP_NUM_THREADS", "")
     if torch is not None and threads.isdigit():

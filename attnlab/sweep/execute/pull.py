@@ -7,53 +7,27 @@ that is read here beforehand only avoids collisions.
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from attnlab.errors import InvalidConfig
 from attnlab.store import lease, remote, run_directories
 from attnlab.store.atomic_files import read_json_object
 from attnlab.store.config_groups import WorkLimits
 from attnlab.store.process_identity import get_process_state
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.execute import repair, worker_slots
-from attnlab.sweep.execute.exit_records import record_lost_run
 from attnlab.sweep.execute.pool import ActiveRun, Pool
-from attnlab.sweep.execute.process_control import GRACE_SECONDS, NOT_TAKEN
+from attnlab.sweep.execute.process_control import NOT_TAKEN
 from attnlab.sweep.execute.progress import Progress, describe_ending, format_duration, watch_runs
 from attnlab.sweep.execute.quarantine import HostFaults
-from attnlab.sweep.execute.submission import Submitted
 from attnlab.sweep.execute.work_folder import WorkFolder
 from attnlab.sweep.execute.worker import NO_WAIT
 from attnlab.sweep.plan.fork_server import Context
 
 SCAN_SECONDS = 0.2  # between two searches for a free run
-MISSES_UNTIL_GONE = 3  # answers of a cluster without a worker: its result may be arriving
 BLOCK_SIZE = 32  # runs, in the sweep's order, among which each worker has an order of its own
-
-
-class ClusterWorkers(Protocol):
-    """The workers of a command on a cluster, as a launcher starts them."""
-
-    poll_seconds: float
-
-    def request(self, count: int) -> None:
-        """Start workers until `count` of them run or wait for their node.
-
-        Raises:
-            InvalidConfig: the cluster rejects them, or does not answer.
-        """
-
-    def count_alive(self) -> int | None:
-        """Count the workers that run or will run; None if the cluster does not answer."""
-
-    def cancel_pending(self) -> None:
-        """Cancel the workers that have not started."""
-
-    def stop(self) -> None:
-        """End the workers, whose runs save checkpoints, and wait for them until a further interrupt."""
 
 
 class WorkerStopped(BaseException):
@@ -80,20 +54,13 @@ class PullLauncher(Pool):
         work_folder: WorkFolder,
         limits: WorkLimits,
         started_at: float,
-        workers: ClusterWorkers | None = None,
     ) -> None:
-        """Create a worker.
-
-        Args:
-            started_at: the monotonic time at which its command began.
-            workers: those of its cluster; each stage has as many as it has runs, if the cluster allows.
-        """
+        """Create a worker; `started_at` is the monotonic time at which its command began."""
         super().__init__(settings, Progress(), context)
         self.retry_failed = bool(settings.get("retry_failed"))
         self.work_folder = work_folder
         self.limits = limits
         self.started_at = started_at
-        self.workers = workers
         self.n_taken = 0
         self._idle_since = time.monotonic()
         self._next_scan = self._next_heartbeat = 0.0
@@ -114,7 +81,6 @@ class PullLauncher(Pool):
             self._random.shuffle(block)
         self._specs = {folder: run_directories.load_run_config(folder) for folder in folders}
         with watch_runs(folders) as self.progress:
-            self.request_workers(len(folders))
             self.run([folder for block in blocks for folder in block])
 
     def select_next(self, pending: list[Path], running: Sequence[ActiveRun]) -> Path | None:
@@ -126,10 +92,13 @@ class PullLauncher(Pool):
         with suppress(OSError):  # the next search sees what this one missed
             remote.refresh(self.work_folder.root, remote.REFRESH_SECONDS)
         for folder in [*pending]:
-            if self._drop_if_ended(folder, pending):
+            record = run_directories.load_run_result(folder)
+            if self._has_ended(folder, record):
+                pending.remove(folder)
+                assert record is not None
+                note = f"{describe_ending(record)}  (elsewhere)" if record.is_done else None
+                self.progress.finish_run(folder, record, note)
                 self._check_host()
-                if not pending:
-                    return None
             elif not self._is_held(folder):
                 if run_directories.load_run_config(folder) != self._specs[folder]:
                     # another worker's request may name another failure to retry
@@ -137,26 +106,6 @@ class PullLauncher(Pool):
                 return folder
         self._next_scan = now + SCAN_SECONDS
         return None
-
-    def request_workers(self, count: int) -> None:
-        """Ask the cluster for workers; it may refuse, as some do on their nodes."""
-        if self.workers is not None:
-            try:
-                self.workers.request(count)
-            except InvalidConfig as error:
-                self.progress.print_line(f"no further workers: {error}")
-
-    def _drop_if_ended(self, folder: Path, pending: list[Path]) -> bool:
-        """Remove a run from `pending` and report it if it has ended elsewhere."""
-        record = run_directories.load_run_result(folder)
-        if record is None or not self._has_ended(folder, record):
-            return False
-        pending.remove(folder)
-        note = f"{describe_ending(record)}  (elsewhere)" if record.is_done else None
-        self.progress.finish_run(folder, record, note)
-        if self.fail_fast and not record.is_done:
-            pending.clear()
-        return True
 
     def observe(self, running: Sequence[ActiveRun]) -> None:
         """Show the running runs, write the heartbeat and check the limits.
@@ -194,8 +143,10 @@ class PullLauncher(Pool):
         self._check_host()
         return is_successful
 
-    def _has_ended(self, folder: Path, record: RunResult) -> bool:
+    def _has_ended(self, folder: Path, record: RunResult | None) -> bool:
         spec = self._specs[folder]
+        if record is None:
+            return False
         if not record.is_done:
             return record.failure_digest != spec.use.retried_failure
         return not repair.needs_repair(spec, record, folder.parent, self.retry_failed)
@@ -230,90 +181,8 @@ class PullLauncher(Pool):
             return
         self.work_folder.quarantine_host(reason)
         self._faults.record_lost_runs(lease.HOST)
-        self.request_workers(len(self._specs))  # on other hosts
         raise WorkerStopped(
             f"{lease.HOST} is in quarantine for this sweep: {reason}: repair the host, then remove "
             f"{remote.describe_path(self.work_folder.quarantine_file, self.work_folder.root)}",
             status=1,
         )
-
-
-class ClusterLauncher(PullLauncher):
-    """Launcher of a command whose runs are trained by workers on a cluster; it trains nothing itself."""
-
-    def __init__(
-        self,
-        settings: Mapping[str, Any],
-        work_folder: WorkFolder,
-        workers: ClusterWorkers,
-        describe_workers: Callable[[], str] | None,
-    ) -> None:
-        """Create a launcher, which with `describe_workers` leaves the runs to the workers it starts."""
-        super().__init__(settings, None, work_folder, WorkLimits(), time.monotonic())
-        self._cluster = workers
-        self._describe_workers = describe_workers
-        self._n_misses, self._next_query = 0, 0.0
-        self._hosts_in_quarantine = {each.get("host") for each in work_folder.list_quarantines()}
-
-    def train(self, folders: Sequence[Path], settings: dict[str, Any]) -> None:
-        """Wait until the workers have ended all runs in `folders`, or no worker is left.
-
-        Raises:
-            InvalidConfig: the cluster rejects the first workers.
-            Submitted: the command does not wait.
-        """
-        self._specs = {folder: run_directories.load_run_config(folder) for folder in folders}
-        started_at = time.time()
-        pending = [*folders]
-        if self.workers is None:
-            self._cluster.request(len(folders))
-            self.workers = self._cluster
-        else:
-            self.request_workers(len(folders))
-        if self._describe_workers is not None:
-            raise Submitted(self._describe_workers())
-        with watch_runs(folders) as self.progress:
-            while self._wait_for_worker(pending, started_at):
-                if not self._record_lost_runs(pending, started_at):
-                    self.progress.print_line("no worker is left: the remaining runs were not started")
-                    return
-                self.request_workers(len(pending))
-
-    def _wait_for_worker(self, pending: list[Path], started_at: float) -> bool:
-        """Wait until all runs have ended, or return True once no worker is left."""
-        self._n_misses = 0
-        while self._is_any_worker_left():
-            for folder in [*pending]:
-                if self._drop_if_ended(folder, pending) and not pending:
-                    return False
-            progress = {folder: run_directories.read_progress(folder).get("time", 0.0) for folder in pending}
-            started = [(folder, i) for i, folder in enumerate(pending) if progress[folder] >= started_at]
-            self.progress.refresh(started)
-            for each in self.work_folder.list_quarantines():
-                if (host := each.get("host")) not in self._hosts_in_quarantine:
-                    self._hosts_in_quarantine.add(host)
-                    self.progress.print_line(f"{host} is in quarantine for this sweep: {each.get('reason')}")
-        return True
-
-    def _is_any_worker_left(self) -> bool:
-        """Return whether the cluster had a worker in one of its last answers, after a pause."""
-        time.sleep(min(0.5, self._cluster.poll_seconds))
-        if time.monotonic() >= self._next_query:
-            self._n_misses = self._n_misses + 1 if self._cluster.count_alive() == 0 else 0
-            self._next_query = time.monotonic() + self._cluster.poll_seconds
-        return self._n_misses < MISSES_UNTIL_GONE
-
-    def _record_lost_runs(self, pending: list[Path], started_at: float) -> bool:
-        """Record the runs whose worker has ended within them as killed; return whether there are any."""
-        lost = [folder for folder in pending if (folder / "owner.json").exists()]
-        for folder in lost:
-            message = "its worker ended without a run result"
-            record_lost_run(folder, "killed", message, started_at, GRACE_SECONDS + 5)  # saves a checkpoint
-        return any([self._drop_if_ended(folder, pending) for folder in lost])
-
-    def wait_for_report(self, results: str) -> None:
-        """Wait until a worker has written the report of these results, or no worker is left."""
-        self._n_misses = 0
-        while self.workers is not None and self._is_any_worker_left():
-            if self.work_folder.load_reporter(results):
-                return

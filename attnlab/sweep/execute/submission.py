@@ -20,6 +20,7 @@ from attnlab.store.guards import ownership, trust
 from attnlab.store.lease import hold_lease, is_locked
 from attnlab.store.run_schema import RunConfig, RunResult
 from attnlab.sweep.execute import process_control, repair
+from attnlab.sweep.execute.chain import Chain, load_continued_chain
 from attnlab.sweep.execute.exit_records import end_native_crash
 from attnlab.sweep.execute.progress import suspend_live_region
 from attnlab.sweep.execute.ranks import count_devices
@@ -88,7 +89,8 @@ def launch_with_retries(
 ) -> int:
     """Train the runs; afterwards retry infrastructure failures from their checkpoints.
 
-    Runs that another worker retries are submitted again too: the launcher waits for them.
+    Runs that another worker retries are submitted again too: the launcher waits for them. In a command that
+    continues a chain of SLURM jobs, the runs whose jobs have ended are retried.
 
     Args:
         runs: the runs to launch.
@@ -107,6 +109,8 @@ def launch_with_retries(
     retries = not settings.get("fail_fast")
     for run in runs:
         ownership.require_file_paths(root / run.id)
+    if (chain := load_continued_chain(root)) is not None:
+        runs = list(_select_resubmitted(runs, root, chain, halves_batches))
     status = _submit_runs(runs, root, experiment_names, launcher, settings)
     splits: dict[str, int] = {}
     n_retries = 0
@@ -160,6 +164,29 @@ def _prepare_retries(runs: Sequence[RunConfig], root: Path, attempt_number: int)
             message = f"retry {attempt_number} of {MAX_RETRIES} after: {record.failure.message}"
             print(f"{run.arm} seed={run.seed}: {message}", flush=True)
             yield run.with_provenance(retried_failure=record.failure_digest)
+
+
+def _select_resubmitted(
+    runs: Sequence[RunConfig], root: Path, chain: Chain, halves_batches: bool
+) -> Iterator[RunConfig]:
+    """Yield the runs that a chain submits now: new ones, and those whose earlier job failed to train them.
+
+    A run is submitted 1 + MAX_RETRIES times at most, counted anew after its batch was halved.
+    """
+    for run in runs:
+        count = chain.count_submissions(run.id)
+        record = run_directories.load_run_result(root / run.id)
+        if count == 0:
+            yield run
+        elif halves_batches and (smaller := halve_batch(run, root)):
+            _print_split(smaller)
+            yield smaller
+        elif count <= MAX_RETRIES and (record is None or is_retryable(record)):
+            reason = record.failure.message if record and record.failure else "its job ended without a result"
+            print(f"{run.arm} seed={run.seed}: retry {count} of {MAX_RETRIES} after: {reason}", flush=True)
+            yield run
+        elif count > MAX_RETRIES:
+            end_native_crash(root / run.id, MAX_RETRIES)
 
 
 def _print_split(run: RunConfig) -> None:

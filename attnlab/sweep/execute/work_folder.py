@@ -18,11 +18,11 @@ from pydantic import ValidationError
 
 from attnlab.errors import InvalidConfig
 from attnlab.store import fingerprint, lease, remote
-from attnlab.store.atomic_files import read_json, read_json_object, replace_atomically, write_json
+from attnlab.store.atomic_files import read_json, replace_atomically, write_json
 from attnlab.store.file_names import WORK_FOLDER, make_file_name
 from attnlab.store.guards import ownership
 from attnlab.store.process_identity import get_process_state, identify_process
-from attnlab.store.run_schema import FrozenModel, RunConfig
+from attnlab.store.run_schema import FrozenModel
 from attnlab.store.safe_paths import resolve_below
 from attnlab.sweep.plan.plan import Plan
 
@@ -101,7 +101,13 @@ class WorkerState(FrozenModel):
 
 def build_work_plan(plans: Sequence[Plan], command: str) -> WorkPlan:
     """Build the plan that the workers of a command share; equal for all of them, however far the sweep is."""
-    runs = [run for plan in plans for run in _list_planned_runs(plan)]
+    runs = [
+        run
+        for plan in plans
+        if plan.composed_experiment is not None and plan.experiment is not None
+        for arm in plan.composed_experiment.arms.values()
+        for run in arm.make_run_configs(plan.experiment.seeds)
+    ]
     terms = [
         [plan.title, plan.declared, plan.experiment and plan.experiment.model_dump(mode="json")]
         for plan in plans
@@ -124,18 +130,9 @@ def build_work_plan(plans: Sequence[Plan], command: str) -> WorkPlan:
     )
 
 
-def _list_planned_runs(plan: Plan) -> Sequence[RunConfig]:
-    """List the runs of a comparison at the learning rates before tuning, or a single run."""
-    if plan.composed_experiment is None or plan.experiment is None:
-        return plan.runs
-    arms = plan.composed_experiment.arms.values()
-    return [run for arm in arms for run in arm.make_run_configs(plan.experiment.seeds)]
-
-
 def get_title(plans: Sequence[Plan]) -> str:
-    """Return the name of a command's comparison, over all corpora or ladder sizes, or of its single run."""
-    title = plans[0].group_title
-    return title if plans[0].experiment else f"{title}~{plans[0].runs[0].id}"
+    """Return the name of a command's comparison, over all its corpora or ladder sizes."""
+    return plans[0].group_title
 
 
 @dataclass
@@ -168,7 +165,7 @@ class WorkFolder:
 
         Raises:
             InvalidConfig: The sweep was started with other code, packages, data, device or terms and has no
-                report yet.
+                report yet, or this host is in quarantine.
         """
         ownership.mark_store(self.root)
         with ownership.lock_store(self.root):
@@ -184,9 +181,6 @@ class WorkFolder:
                 folder.mkdir(parents=True, exist_ok=True)
             if not self.plan_file.exists():
                 write_json(self.plan_file, self.plan.to_dict())
-
-    def require_healthy_host(self) -> None:
-        """Raise InvalidConfig if this host is in quarantine."""
         if (quarantine := read_json(self.quarantine_file)) is not None:
             reason = quarantine.get("reason") if isinstance(quarantine, dict) else None
             raise InvalidConfig(
@@ -215,16 +209,9 @@ class WorkFolder:
         """Bar this host from the sweep until a person removes the file."""
         write_json(
             self.quarantine_file,
-            {
-                "host": lease.HOST, "node": os.environ.get("SLURMD_NODENAME", ""), "pid": os.getpid(),
-                "time": ownership.get_timestamp(), "reason": reason,
-            },
-        )  # fmt: skip
+            {"host": lease.HOST, "pid": os.getpid(), "time": ownership.get_timestamp(), "reason": reason},
+        )
         remote.push_file(self.quarantine_file, self.root)
-
-    def list_quarantines(self) -> list[dict[str, Any]]:
-        """List the hosts in quarantine: each with `host`, `node` (its name in SLURM) and `reason`."""
-        return [read_json_object(file) for file in sorted(self.quarantine_file.parent.glob("[!.]*.json"))]
 
     def load_reporter(self, results: str) -> str | None:
         """Return the host and process that wrote the report of these results; None if none did."""

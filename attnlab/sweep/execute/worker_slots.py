@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +23,6 @@ from attnlab.sweep.plan import fork_server
 from attnlab.sweep.plan.fork_server import Context
 from attnlab.training.loggers.logger_notes import COMMAND_VARIABLE
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")  # of version 2
-OWN_CGROUP_FILE = Path("/proc/self/cgroup")
-
 
 @dataclass(frozen=True)
 class WorkerSlot:
@@ -36,7 +33,7 @@ class WorkerSlot:
     threads: int
 
     def build_environment(self) -> dict[str, str]:
-        variables = dict.fromkeys(fork_server.THREAD_VARIABLES, str(self.threads))
+        variables = {name: str(self.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         if self.gpu is not None:
             variables["CUDA_VISIBLE_DEVICES"] = self.gpu
         for name in (COMMAND_VARIABLE, DECLARED_VARIABLE):  # the fork server may be older than the command
@@ -46,44 +43,34 @@ class WorkerSlot:
 
 
 def list_worker_slots(
-    device_kind: str, n_slots: int | None = None, slots_per_gpu: int = 1, threads: int | None = None
+    device_kind: str, n_slots: int | None = None, slots_per_gpu: int = 1
 ) -> list[WorkerSlot]:
     """List the worker slots of this machine.
 
     Args:
         device_kind: "cpu", or a GPU's name.
-        n_slots: `sweep.slots`, the number of slots; None for `slots_per_gpu` per GPU, or on a CPU for as many
-            as the cores suffice for.
+        n_slots: `sweep.slots`, the number of slots; None for one per core, or `slots_per_gpu` per GPU.
         slots_per_gpu: `sweep.slots_per_gpu`, the number of runs that share a GPU.
-        threads: `sweep.threads` of a run; None for one on a CPU, on a GPU for an equal share of the cores.
 
     Raises:
-        InvalidConfig: `slots_per_gpu` is set for a CPU, or a run may not use as many `threads`.
+        InvalidConfig: `slots_per_gpu` is set for a CPU.
     """
-    cores, max_threads = _count_cores(), count_usable_threads()
-    if threads is not None and threads > max_threads:
-        raise InvalidConfig(
-            f"sweep.threads={threads}: a run may use at most {max_threads} here (by cores, affinity, cgroup "
-            "and OMP_NUM_THREADS): reduce it"
-        )
+    cores = _count_cores()
     if device_kind != "cpu":
         gpus = list_visible_gpus()
         number = n_slots or len(gpus) * slots_per_gpu
-        threads = threads or max(1, min(max_threads, cores // number))
-        return [WorkerSlot(i, gpus[i % len(gpus)], threads) for i in range(number)]
+        return [WorkerSlot(i, gpus[i % len(gpus)], max(1, cores // number)) for i in range(number)]
     if slots_per_gpu > 1:
         raise InvalidConfig(
             f"sweep.slots_per_gpu={slots_per_gpu}: the runs train on a CPU: use sweep.slots instead"
         )
-    threads = threads or 1
-    return [WorkerSlot(i, None, threads) for i in range(n_slots or cores // threads)]
+    number = n_slots or cores
+    return [WorkerSlot(i, None, max(1, cores // number)) for i in range(number)]
 
 
 def list_configured_slots(device_kind: str, settings: Mapping[str, Any]) -> list[WorkerSlot]:
     """List the worker slots that the config group `sweep` sets, as `list_worker_slots`."""
-    return list_worker_slots(
-        device_kind, settings.get("slots"), settings.get("slots_per_gpu", 1), settings.get("threads")
-    )
+    return list_worker_slots(device_kind, settings.get("slots"), settings.get("slots_per_gpu", 1))
 
 
 def merge_slots(run_slots: Sequence[WorkerSlot]) -> WorkerSlot:
@@ -92,28 +79,10 @@ def merge_slots(run_slots: Sequence[WorkerSlot]) -> WorkerSlot:
     return WorkerSlot(run_slots[0].number, ",".join(gpus) or None, run_slots[0].threads)
 
 
-def count_usable_threads() -> int:
-    """Count the threads that a run may use: its cores, or less by OMP_NUM_THREADS."""
-    limit = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    return min(_count_cores(), int(limit)) if limit.isdecimal() and int(limit) else _count_cores()
-
-
 def _count_cores() -> int:
-    """Count the cores that this process may use, by its affinity and the quota of its control group."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([cores, *map(int, _read_cpu_quotas())]))
-
-
-def _read_cpu_quotas() -> Iterator[float]:
-    """Yield the limits of this process's control group and of those around it, in cores."""
-    with suppress(OSError):
-        lines = OWN_CGROUP_FILE.read_text().splitlines()
-        groups = [line.split(":", 2)[2].strip("/") for line in lines if line.startswith("0::")]
-        for group in [CGROUP_ROOT / group for group in groups]:
-            for folder in (group, *group.parents):
-                with suppress(OSError, ValueError):  # no such controller, or "max"
-                    quota, period = map(int, (folder / "cpu.max").read_text().split())
-                    yield quota / period
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def list_visible_gpus() -> list[str]:

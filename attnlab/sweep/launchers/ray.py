@@ -1,221 +1,88 @@
-"""The launcher `ray`: tasks of a Ray cluster, either a new one on this machine or an existing one.
+"""The launcher `ray`: runs as tasks of a Ray cluster, either a new one on this machine or an existing one.
 
-Each task runs one worker of the command. Ray places the tasks and repeats those whose node or process is
-lost. Surprising: `ray.init` installs its own SIGTERM handler, and Ray's calls swallow exceptions that a
-handler raises, so SIGTERM is queued and acted on between Ray's calls. `ray.cancel` can abort the process that
-calls it (2.60), so a file on the shared disk ends the tasks.
+Each task starts one worker, whose outcome is read from the run directory. Ray restarts nothing: a run that
+lost its node is a recorded failure. Surprising: `ray.init` installs its own SIGTERM handler, and Ray's calls
+swallow exceptions that a handler raises. So this module queues SIGTERM and acts on it between Ray's calls.
+
+Only this module uses Ray's `internal_kv`, where attempts read whether to stop. The public alternatives cost
+runs: `ray.cancel` can abort the process that calls it (2.60). A task that waits for an actor (`ray.get`)
+releases its CPU meanwhile, and Ray starts another run on it.
 """
 
 import os
 import signal
-import subprocess
-import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import Timeout
-
 from attnlab.errors import InvalidConfig
-from attnlab.store.config_groups import WorkLimits
-from attnlab.store.lease import HOST, describe_owner, hold_lease, is_locked
-from attnlab.store.run_schema import RunConfig
-from attnlab.sweep.execute.process_control import GRACE_SECONDS, collect_signals
-from attnlab.sweep.execute.submission import Submitted
-from attnlab.sweep.execute.work_folder import WorkFolder
-from attnlab.sweep.launchers.worker_command import (
-    build_worker_command,
-    collect_forwarded_variables,
-    compute_command_digest,
-    count_gpus_per_worker,
-    count_slots_per_worker,
-    format_status_command,
+from attnlab.store import run_directories
+from attnlab.store.run_schema import Status
+from attnlab.sweep.execute.process_control import GRACE_SECONDS, NOT_TAKEN, collect_signals
+from attnlab.sweep.execute.progress import Progress, watch_runs
+from attnlab.sweep.launchers.attempt import (
+    Attempt,
+    count_gpus_per_run,
+    create_attempts,
+    import_library,
+    list_started_runs,
+    record_lost_attempt,
 )
+from attnlab.sweep.launchers.node_quarantine import NodeQuarantine
 
 _LOCAL_ADDRESS = "local"
-_WAIT_KEY = "hydra.launcher.wait="
-_MAX_RETRIES = 3  # of a task whose node or process is lost
 _NODE_CHECK_INTERVAL = 10.0  # seconds between two checks of the nodes
 _NODE_PATIENCE = 60.0  # seconds for a node with the required resources to return
 
 
-@contextmanager
-def open_ray_workers(
-    folder: WorkFolder, runs: Sequence[RunConfig], settings: Mapping[str, Any], options: Mapping[str, Any]
-) -> Iterator["RayWorkers"]:
-    """Connect to the cluster within the block; the workers end with it.
+def launch_on_ray(
+    folders: Sequence[Path],
+    settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    quarantine: NodeQuarantine,
+) -> None:
+    """Train the stored runs on a Ray cluster.
+
+    Args:
+        folders: run directories, on a disk that all nodes share.
+        settings: the config group `sweep`.
+        options: the fields of RayLauncherConf.
+        quarantine: nodes that get no run.
 
     Raises:
         InvalidConfig: an option is invalid, the cluster is unreachable, or no node has the resources.
-        Submitted: under `wait=false`, since a process in the background goes on.
     """
+    if quarantine.is_exhausted:
+        return
+    required_resources = get_required_resources(folders, options)
+    ray = import_ray(options["address"])
+    with connect_cluster(ray, options["address"], options["init"] or {}) as act_on_signals:
+        require_resources(ray, required_resources)
+        attempts = create_attempts(folders, settings, threads=max(1, int(required_resources["CPU"])))
+        with watch_runs(folders) as progress:
+            runner = _TaskRunner(ray, required_resources, settings, progress, quarantine)
+            runner.run(folders, attempts, act_on_signals)
+
+
+def get_required_resources(folders: Sequence[Path], options: Mapping[str, Any]) -> dict[str, float]:
+    """Return the resources per run, by Ray's name."""
     cpus = options["num_cpus"]
     if cpus <= 0:
         raise InvalidConfig(f"hydra.launcher.num_cpus={cpus:g}: must be above 0")
-    gpus = count_gpus_per_worker(runs, options["num_gpus"], "hydra.launcher.num_gpus")
-    required_resources = {"CPU": cpus, "GPU": gpus, **(options["resources"] or {})}
-    own_folder = folder.root.absolute() / "ray" / compute_command_digest()
-    own_folder.mkdir(parents=True, exist_ok=True)
-    _enable_token_auth(options["address"])
-    import ray  # late: it reads how to authenticate as soon as it is imported
-
-    with _connect_cluster(ray, options["address"], options["init"] or {}) as act_on_signals:
-        if reason := _explain_missing_resources(ray, required_resources):
-            raise InvalidConfig(reason)
-        if not options["wait"]:
-            _leave_to_background(own_folder)
-        limits = WorkLimits(
-            slots=count_slots_per_worker(runs, gpus, settings),
-            threads=max(1, int(cpus)),
-            ends_with_parent=True,
-        )
-        workers = RayWorkers(
-            ray, required_resources, settings.get("slots"), limits, own_folder, act_on_signals
-        )
-        with _hold_command_lease(own_folder):
-            try:
-                yield workers
-            finally:
-                workers.stop()
+    gpus = count_gpus_per_run(folders, options["num_gpus"], "hydra.launcher.num_gpus")
+    return {"CPU": cpus, "GPU": gpus, **(options["resources"] or {})}
 
 
-@contextmanager
-def _hold_command_lease(own_folder: Path) -> Iterator[None]:
-    """Show other processes that this one carries out the command, unless another one does so too."""
-    with ExitStack() as stack:
-        with suppress(Timeout):
-            stack.enter_context(hold_lease(own_folder, timeout_seconds=1.0))
-        yield
-
-
-def _leave_to_background(own_folder: Path) -> None:
-    """Start a process that carries out the command and waits for it, unless there is one.
+def require_resources(ray: Any, required_resources: Mapping[str, float]) -> None:
+    """Check that a node has the resources of a run.
 
     Raises:
-        Submitted: always.
+        InvalidConfig: none has them.
     """
-    log = own_folder / "log.txt"
-    if is_locked(own_folder):
-        owner, text = describe_owner(own_folder), "nothing submitted: this command runs already"
-    else:
-        words = [word for word in sys.argv[1:] if not word.lstrip("+").startswith(_WAIT_KEY)]
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-u", "-m", "attnlab", *words, f"{_WAIT_KEY}true"],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
-        owner, text = f"{HOST}, pid {process.pid}", "submitted: this command runs"
-    raise Submitted(
-        f"{text} in the background on {owner}\nlog: {log}\nstatus: {format_status_command()}\n"
-        f"stop: kill {owner.rpartition(' ')[2]}"
-    )
-
-
-class RayWorkers:
-    """The workers of a command on a Ray cluster."""
-
-    poll_seconds = 0.5
-
-    def __init__(
-        self,
-        ray: Any,
-        required_resources: Mapping[str, float],
-        max_workers: int | None,
-        limits: WorkLimits,
-        own_folder: Path,
-        act_on_signals: Callable[[], None],
-    ) -> None:
-        self._ray = ray
-        self._required_resources = required_resources
-        self._max_workers = max_workers
-        self._act_on_signals = act_on_signals
-        self._stop_file = own_folder / f"stop-{uuid.uuid4().hex}"
-        environment = collect_forwarded_variables()
-        environment |= {} if required_resources["GPU"] else {"CUDA_VISIBLE_DEVICES": ""}
-        self._arguments = build_worker_command(limits), os.getcwd(), environment, str(self._stop_file)
-        custom = {name: amount for name, amount in required_resources.items() if name not in ("CPU", "GPU")}
-        self._task = ray.remote(
-            num_cpus=required_resources["CPU"],
-            num_gpus=required_resources["GPU"],
-            resources=custom,
-            max_retries=_MAX_RETRIES,
-        )(_run_worker)
-        self._running: list[Any] = []
-        self._nodes_checked_at = self._capacity_seen_at = time.monotonic()
-
-    def request(self, count: int) -> None:
-        """Start tasks until `count` of them run or wait for their resources."""
-        self.count_alive()
-        missing = min(count, self._max_workers or count) - len(self._running)
-        self._running += [self._task.remote(*self._arguments) for _ in range(missing)]
-
-    def count_alive(self) -> int:
-        """Count the workers that run or will run; 0 if no node has had the resources for _NODE_PATIENCE.
-
-        Raises:
-            InvalidConfig: a node does not see the files of the command.
-        """
-        ended, self._running = (
-            self._ray.wait(self._running, num_returns=max(1, len(self._running)), timeout=0)
-            if self._running
-            else ([], [])
-        )
-        self._act_on_signals()
-        for task in ended:
-            with suppress(self._ray.exceptions.RayError):  # its node or process was lost too often
-                if isinstance(problem := self._ray.get(task), str):
-                    raise InvalidConfig(problem)
-        return 0 if self._has_lost_capacity() else len(self._running)
-
-    def _has_lost_capacity(self) -> bool:
-        now = time.monotonic()
-        if now - self._nodes_checked_at >= _NODE_CHECK_INTERVAL:
-            self._nodes_checked_at = now
-            if _explain_missing_resources(self._ray, self._required_resources) is None:
-                self._capacity_seen_at = now
-        return now - self._capacity_seen_at > _NODE_PATIENCE
-
-    def cancel_pending(self) -> None:
-        """Do nothing: tasks that wait for resources end with the command."""
-
-    def stop(self) -> None:
-        """End the workers, whose runs save checkpoints, and wait for them until a further interrupt."""
-        self._stop_file.touch()
-        with collect_signals() as signals:
-            deadline = time.monotonic() + GRACE_SECONDS + 5
-            while self._running and not signals and time.monotonic() < deadline:
-                _, self._running = self._ray.wait(self._running, num_returns=len(self._running), timeout=0.5)
-        self._stop_file.unlink(missing_ok=True)
-
-
-def _run_worker(
-    arguments: list[str], working_dir: str, environment: dict[str, str], stop_file: str
-) -> int | str:
-    """Run a worker on the node of this task until it ends or the command does; return its exit status.
-
-    A node that does not see the command's working directory returns a message.
-    """
-    for path in (os.path.dirname(stop_file), working_dir):
-        if not os.path.isdir(path):
-            return (
-                f"{HOST} cannot access {path}: put paths.runs and the working directory on a disk that all "
-                "nodes share"
-            )
-    if os.path.exists(stop_file):
-        return 0
-    process = subprocess.Popen(
-        [sys.executable, *arguments], cwd=working_dir, env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    while (status := process.poll()) is None:
-        time.sleep(0.2)
-        if os.path.exists(stop_file):
-            process.terminate()
-            return process.wait()
-    return status
+    if reason := _explain_missing_resources(ray, required_resources):
+        raise InvalidConfig(reason)
 
 
 def _enable_token_auth(address: str) -> None:
@@ -226,8 +93,14 @@ def _enable_token_auth(address: str) -> None:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
+def import_ray(address: str) -> Any:
+    """Import Ray, which reads how to authenticate at a cluster as soon as it is imported."""
+    _enable_token_auth(address)
+    return import_library("ray", "ray")
+
+
 @contextmanager
-def _connect_cluster(ray: Any, address: str, init_options: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
+def connect_cluster(ray: Any, address: str, init_options: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
     """Connect to a cluster within the block; yield a function that acts on a SIGTERM that came meanwhile.
 
     Raises:
@@ -259,9 +132,11 @@ def _connect_cluster(ray: Any, address: str, init_options: Mapping[str, Any]) ->
         signal.signal(signal.SIGTERM, handler)
 
 
-def _explain_missing_resources(ray: Any, required_resources: Mapping[str, float]) -> str | None:
-    """Explain why no live node can take a worker; None if one can. Ray itself would wait forever."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+def _explain_missing_resources(
+    ray: Any, required_resources: Mapping[str, float], excluded: Collection[str] = ()
+) -> str | None:
+    """Explain why no live node can take a run; None if one can. Ray itself would wait forever."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["NodeID"] not in excluded]
     if any(all(node.get(name, 0) >= amount for name, amount in required_resources.items()) for node in nodes):
         return None
     required = ", ".join(f"{amount:g} {name}" for name, amount in required_resources.items() if amount)
@@ -269,9 +144,131 @@ def _explain_missing_resources(ray: Any, required_resources: Mapping[str, float]
         f"{max((n.get(name, 0) for n in nodes), default=0):g} {name}" for name in required_resources
     )
     return (
-        f"a worker needs {required}, but no node of the Ray cluster has that many (largest: {largest}): "
+        f"a run needs {required}, but no node of the Ray cluster has that many (largest: {largest}): "
         "reduce the resources in hydra.launcher, or add a node"
     )
+
+
+class _TaskRunner:
+    def __init__(
+        self,
+        ray: Any,
+        required_resources: Mapping[str, float],
+        settings: Mapping[str, Any],
+        progress: Progress,
+        quarantine: NodeQuarantine,
+    ) -> None:
+        self.ray = ray
+        self.quarantine = quarantine
+        self.required_resources = required_resources
+        self.progress = progress
+        self.fail_fast, self.max_running = bool(settings.get("fail_fast")), settings.get("slots")
+        self.stop_key = f"attnlab-stop-{os.getpid()}-{time.time_ns()}"
+        custom = {name: amount for name, amount in required_resources.items() if name not in ("CPU", "GPU")}
+        task_options = {
+            "num_cpus": required_resources["CPU"],
+            "num_gpus": required_resources["GPU"],
+            "resources": custom,
+        }
+        self.task = ray.remote(**task_options, max_retries=0)(_run_attempt)
+        self._exclude_nodes()
+        self.started_at = self.nodes_checked_at = self.capacity_seen_at = time.time()
+
+    def run(
+        self, folders: Sequence[Path], task_attempts: Sequence[Attempt], act_on_signals: Callable[[], None]
+    ) -> None:
+        pending = list(zip(folders, task_attempts, strict=True))[::-1]
+        running: dict[Any, tuple[Path, Attempt]] = {}
+        try:
+            while pending or running:
+                while pending and len(running) < (self.max_running or len(folders)):
+                    folder, attempt = pending.pop()
+                    running[self.task.remote(attempt, self.stop_key)] = folder, attempt
+                ended, _ = self.ray.wait(list(running), timeout=0.2)
+                act_on_signals()
+                unfinished = [folder for folder, _ in running.values()]
+                self.progress.refresh(list_started_runs(unfinished, self.started_at))
+                for reference in ended:
+                    folder, attempt = running.pop(reference)
+                    if self._finish_attempt(reference, folder) == NOT_TAKEN:
+                        pending.append((folder, attempt))
+                        continue
+                    record = run_directories.load_run_result(folder)
+                    self.progress.finish_run(folder, record)
+                    if self.quarantine.check_node(folder, folders, self.progress):
+                        self._exclude_nodes()
+                    if self.quarantine.is_exhausted or (
+                        self.fail_fast and (record is None or not record.is_done)
+                    ):
+                        return
+                if reason := self._detect_lost_capacity():
+                    self.progress.print_line(f"{reason}: the remaining runs were not started")
+                    return
+        finally:
+            self._stop_tasks(list(running))
+
+    def _exclude_nodes(self) -> None:
+        """Keep runs from the nodes in quarantine, also those that Ray has queued already."""
+        nodes = sorted(self.quarantine.nodes)
+        if not nodes:
+            return
+        for node in nodes:
+            self.ray.experimental.internal_kv._internal_kv_put(f"{self.stop_key}-{node}", "stop")
+        self.task = self.task.options(label_selector={"ray.io/node-id": f"!in({','.join(nodes)})"})
+        if _explain_missing_resources(self.ray, self.required_resources, nodes):
+            self.quarantine.stop_launching(self.progress)
+
+    def _finish_attempt(self, reference: Any, folder: Path) -> int | None:
+        """Return the exit status of an attempt; if Ray lost it or it raised, record the run as killed."""
+        errors = self.ray.exceptions
+        status: Status
+        try:
+            return int(self.ray.get(reference))
+        except errors.OutOfMemoryError:
+            status = "host_out_of_memory"
+            message = "the node ran out of memory, and Ray killed the worker"
+        except errors.RayTaskError as error:  # of the attempt; the worker records errors of the run
+            status = "killed"
+            message = f"the attempt failed: {_format_first_line(error.cause or error)}"
+        except errors.RayError as error:
+            status = "killed"
+            message = f"Ray lost the worker or its node: {_format_first_line(error)}"
+        record_lost_attempt(folder, status, message, self.started_at, self.progress)
+        return None
+
+    def _detect_lost_capacity(self) -> str | None:
+        """Explain why no node has had the resources for _NODE_PATIENCE seconds; else None.
+
+        The nodes are checked every _NODE_CHECK_INTERVAL seconds.
+        """
+        now = time.time()
+        if now - self.nodes_checked_at < _NODE_CHECK_INTERVAL:
+            return None
+        self.nodes_checked_at = now
+        reason = _explain_missing_resources(self.ray, self.required_resources, self.quarantine.nodes)
+        if reason is None:
+            self.capacity_seen_at = now
+        return reason if now - self.capacity_seen_at > _NODE_PATIENCE else None
+
+    def _stop_tasks(self, references: list[Any]) -> None:
+        if not references:
+            return
+        with collect_signals() as signals:
+            self.ray.experimental.internal_kv._internal_kv_put(self.stop_key, "stop")
+            deadline = time.monotonic() + GRACE_SECONDS + 5
+            while references and not signals and time.monotonic() < deadline:
+                _, references = self.ray.wait(references, num_returns=len(references), timeout=0.5)
+
+
+def _run_attempt(attempt: Attempt, stop_key: str) -> int:
+    """Run an attempt; return NOT_TAKEN if its node has been put in quarantine meanwhile."""
+    from ray import get_runtime_context
+    from ray.experimental.internal_kv import _internal_kv_exists
+
+    node = get_runtime_context().get_node_id()
+    if _internal_kv_exists(f"{stop_key}-{node}"):
+        return NOT_TAKEN
+    return attempt(lambda: _internal_kv_exists(stop_key), node)
 
 
 def _format_first_line(error: BaseException) -> str:

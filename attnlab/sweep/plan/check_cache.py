@@ -33,7 +33,7 @@ _DEVICE_PATTERNS = ("nvidia*", "nvidia*/*", "kfd", "dri/render*")  # below /dev
 # Variables of a terminal, a login or a shell, which no check reads. All others enter the cache key: a user's
 # own parts may read any of them, and a needless one costs only a repeated check.
 _SESSION_VARIABLES = frozenset({
-    "_", "ATTNLAB_COMMAND", "ATTNLAB_TARGETS", "COLORTERM",
+    "_", "ATTNLAB_CHAIN", "ATTNLAB_COMMAND", "ATTNLAB_EXCLUDED_NODES", "ATTNLAB_TARGETS", "COLORTERM",
     "COLUMNS", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "GPG_TTY", "HISTFILE", "INVOCATION_ID",
     "JOURNAL_STREAM", "LINES", "LS_COLORS", "OLDPWD", "PROMPT_COMMAND", "PS1", "PWD", "SHLVL", "STY", "TERM",
     "TMUX", "TMUX_PANE", "WAYLAND_DISPLAY", "WINDOWID", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_SESSION_ID",

@@ -280,8 +280,6 @@ def resolve_config(config: DictConfig) -> dict[str, Any]:
                 if OmegaConf.is_config(value)
                 else value
             )
-    if isinstance(sweep := values.get("sweep"), dict):
-        sweep.pop("work", None)  # so that all workers of a sweep store equal configs
     unresolved = OmegaConf.to_container(OmegaConf.masked_copy(config, list(_OVERRIDE_LISTS)), resolve=False)
     assert isinstance(unresolved, dict)
     return values | {str(key): value for key, value in unresolved.items()}

@@ -20,7 +20,6 @@ from typing import Any, Protocol
 from attnlab.store import socket_names
 
 MIN_OPEN_FILES = 64
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # read when torch is loaded
 
 
 class Process(Protocol):
@@ -96,7 +95,7 @@ def _start_server(threads: str) -> None:
         resource.getrlimit(resource.RLIMIT_NOFILE)[0] < MIN_OPEN_FILES
     ):  # with fewer, the server may never answer
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-    variables = dict.fromkeys(THREAD_VARIABLES, threads)
+    variables = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), threads)  # read when torch is loaded
     with _SERVER_LOCK:
         socket_names.shorten_socket_names()
         before = {name: os.environ.get(name) for name in variables}

@@ -19,7 +19,7 @@ DIFF_LIMIT = 100_000  # characters of uncommitted changes in a report
 MULTIRUN_FLAGS = ("--multirun", "-m")  # implied in every command
 _SHOW_OVERRIDE = re.compile(r"\+*sweep\.(show|work)=")  # set by a verb; the sweep is the same without it
 _COMMAND_OVERRIDE = re.compile(r"\+*sweep\.command=")
-SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS", re.IGNORECASE)
 PACKAGES = ("torch", "pytorch-lightning", "hydra-core", "numpy", "scipy", "datasets", "wandb")
 
 
@@ -59,24 +59,15 @@ def format_command(line: Sequence[str]) -> str:
     replacement = overrides.get_override_text(
         [word for word in line if _COMMAND_OVERRIDE.match(word)], "sweep.command"
     )
-    command = replacement or shlex.join(["python", "-m", "attnlab", *list_sweep_words(line)])
-    values = find_named_variables(command)
+    words = [word for word in line if word not in MULTIRUN_FLAGS and not _SHOW_OVERRIDE.match(word)]
+    command = replacement or shlex.join(["python", "-m", "attnlab", *words])
+    variables = dict.fromkeys(re.findall(r"\$\{oc\.env:\s*(\w+)", command))
+    values = {name: os.environ[name] for name in variables if name in os.environ}
     settings = [
-        f"{name}={'...' if SECRET_NAME.search(name) else shlex.quote(value)} "
+        f"{name}={'...' if _SECRET_NAME.search(name) else shlex.quote(value)} "
         for name, value in values.items()
     ]
     return f"{''.join(settings)}{command}"
-
-
-def list_sweep_words(line: Sequence[str]) -> list[str]:
-    """List the words of a line without those that a verb adds and Hydra's flag of every command."""
-    return [word for word in line if word not in MULTIRUN_FLAGS and not _SHOW_OVERRIDE.match(word)]
-
-
-def find_named_variables(command: str) -> dict[str, str]:
-    """Return the environment variables that a command refers to, with their values."""
-    names = dict.fromkeys(re.findall(r"\$\{oc\.env:\s*(\w+)", command))
-    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def list_package_versions() -> dict[str, str]:
