@@ -67,7 +67,7 @@ def test_sweep_logs_a_report_run_once(attnlab):
     log = attnlab.folder / "runs" / "wandb" / "report.log"
     wandb_files = list(attnlab.folder.glob("runs/wandb/wandb/offline-run-*/*.wandb"))
     assert wandb_files, log.read_text()
-    (table,) = attnlab.folder.glob("runs/wandb/wandb/offline-run-*/files/media/table/comparison*.json")
+    (table,) = attnlab.folder.glob("runs/wandb/wandb/offline-run-*/files/media/table/arms_*.json")
     content = json.loads(table.read_text())
     assert {row[0] for row in content["data"]} == {"two", "one"}
     assert "verdict" in content["columns"]
