@@ -23,7 +23,7 @@ from attnlab.report.pages.explorer import render_curves, render_explorer
 from attnlab.report.pages.report_files import find_report
 from attnlab.report.report_builder import build_run_row, summarize_experiment
 from attnlab.report.schema import CurvesReport, RunRow, load_report
-from attnlab.report.section import list_tables
+from attnlab.report.section import Table, list_tables
 from attnlab.report.sections import build_sections
 from attnlab.report.tables.curves import build_curves, build_position_losses
 from attnlab.report.tables.map_archive import ARCHIVE_NAME, get_layers, list_archive_runs, read_archive
@@ -112,8 +112,13 @@ class ResultFrames(ABC):
 
     def _describe_missing_name(self, name: str) -> str:
         known_names = [known for known in {*dir(type(self)), *vars(self)} if not known.startswith("_")]
-        known_names += getattr(self, "tables", {})
+        known_names += self._page_tables
         return f"{self._kind} has no attribute {name!r}{format_suggestions(name, known_names)}"
+
+    @property
+    def _page_tables(self) -> Mapping[str, Table]:
+        """The tables of the page by name, which only a report has."""
+        return {}
 
     @cached_property
     def runs(self) -> Any:
@@ -240,16 +245,23 @@ class ReportFrames(ResultFrames):
     @cached_property
     def tables(self) -> dict[str, Any]:
         """The tables of the page by name, such as `effects`, `claims` and `arms`."""
-        tables = list_tables(build_sections(self.document))
-        return {name: self._to_frame(_build_table(table.iterate_records())) for name, table in tables.items()}
+        return {name: self._convert_table(table) for name, table in self._page_tables.items()}
+
+    @cached_property
+    def _page_tables(self) -> dict[str, Table]:
+        return list_tables(build_sections(self.document))
+
+    def _convert_table(self, table: Table) -> Any:
+        return self._to_frame(_build_table(table.iterate_records()))
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             """A table of the page by its name, as in `report.effects`."""
-            if not name.startswith("_") and name not in type(self).__dict__ and name in self.tables:
-                return self.tables[name]
-            return super().__getattr__(name)
+            if name.startswith("_") or name in type(self).__dict__ or name not in self._page_tables:
+                return super().__getattr__(name)
+            frame = vars(self)[name] = self._convert_table(self._page_tables[name])
+            return frame
 
     def _add_axes(self, row: Row) -> Row:
         return row | {"axes": self.document.axes.get(row["arm"], {})}

@@ -364,7 +364,7 @@ def iterate_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 def list_tables(sections: Iterable[Section]) -> dict[str, Table]:
-    """Return the tables of sections by name; those of one name, as in one section per claim, are joined."""
+    """Return the tables of sections by name, the first of each name."""
     tables: dict[str, Table] = {}
     for section in sections:
         for block in iterate_blocks(section.blocks):

@@ -72,12 +72,10 @@ def load_asset(name: str) -> Markup:
 
 
 def build_environment() -> Environment:
-    """The Jinja environment of the templates, with the glossary of one page."""
-    env = Environment(
+    """The Jinja environment of the templates."""
+    return Environment(
         loader=PackageLoader("attnlab.report"), autoescape=True, undefined=StrictUndefined, lstrip_blocks=True
     )
-    env.filters["explained"] = Glossary().explain_terms
-    return env
 
 
 def render_page(page: Page, rendered: RenderedCharts | None = None) -> str:

@@ -31,7 +31,7 @@ _ESCAPED_INTERVAL = re.compile(r"\\\[([−+]?[\du][^\[\]\\]*, [^\[\]\\]*)\\\](?!
 
 
 def render_markdown(page: Page, rendered: RenderedCharts | None = None) -> Markdown:
-    """Return the page as Markdown; without `rendered` it links the pictures of all charts that have one."""
+    """Return the page as Markdown; without `rendered` it names the pictures of all charts."""
     lines: list[str] = [Markdown("# {}").format(page.heading), "", page.question, ""]
     sections = page.sections
     if rendered:

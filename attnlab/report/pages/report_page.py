@@ -4,9 +4,9 @@ from attnlab.report.charts.comparison_figures import build_styles
 from attnlab.report.schema import Report
 from attnlab.report.section import Link, Page, Text
 from attnlab.report.sections import PageContext, build_sections
+from attnlab.report.sections.reproduce_section import DIRTY_WORDS
 from attnlab.report.tables.headline import build_headline
 
-DIRTY_WORDS = {True: "dirty", False: "clean", None: "state unknown"}
 FILES = {"json": "report.json", "csv": "runs.csv", "md": "report.md"}
 
 

@@ -11,7 +11,6 @@ from attnlab.report.number_format import NONE, format_number
 from attnlab.report.pages.html import render_page
 from attnlab.report.pages.markdown import render_markdown
 from attnlab.report.pages.report_files import format_json, update_index, write_atomically
-from attnlab.report.pages.report_page import DIRTY_WORDS
 from attnlab.report.replications import ladder_figures
 from attnlab.report.replications.ladder_analysis import build_ladder_report
 from attnlab.report.report_builder import to_plain_json
@@ -32,9 +31,10 @@ from attnlab.report.section import (
     join_text,
     note,
 )
+from attnlab.report.sections.reproduce_section import DIRTY_WORDS
 from attnlab.report.tables.claim_sources import Citation, load_ladder_citations, load_reworded_ladder
 from attnlab.report.tables.source_links import find_bibliography, format_citation
-from attnlab.report.tables.wording import format_level, format_training
+from attnlab.report.tables.wording import build_training_cell, format_level
 from attnlab.stats.replications.budget_verdict import BUDGET_RULE_TEXT
 from attnlab.stats.replications.scaling_verdict import RULE_TEXT
 
@@ -281,8 +281,8 @@ def _build_losses(ladder: LadderReport) -> Section:
 def _render_multiplier(multiplier: FloorMultiplier, level: float) -> Cell:
     """A compute multiplier as the relative change of training compute that it is: 1.25 is +25%."""
     low, high = (None if end is None else end - 1 for end in (multiplier.low, multiplier.high))
-    training = TrainingEquivalent(compute_change=multiplier.value - 1, low=low, high=high, level=level)
-    return Cell(format_training(training, ""), training.compute_change, low, high, kind="number")
+    change = multiplier.value - 1
+    return build_training_cell(TrainingEquivalent(compute_change=change, low=low, high=high, level=level))
 
 
 def _build_claims(ladder: LadderReport, citations: Sequence[Citation], bibliography: str) -> Section:

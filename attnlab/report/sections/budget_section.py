@@ -8,7 +8,6 @@ from attnlab.report import section
 from attnlab.report.number_format import TIMES, append_unit, format_number, format_percent
 from attnlab.report.schema import (
     BudgetCell,
-    BudgetRow,
     LearningRateRow,
     Report,
     SelectionStatistic,
@@ -18,10 +17,9 @@ from attnlab.report.schema import (
 from attnlab.report.section import Block, Cell, Column, Fold, Section, Table, Text
 from attnlab.report.sections import PageContext
 from attnlab.report.tables.arm_columns import MANY_ARMS
-from attnlab.report.verdicts.budget_check import is_unmatched
+from attnlab.report.verdicts.budget_check import UNMATCHED, classify_budget_cell
 
 PLACE: Final = 40
-UNMATCHED: Final = "unmatched by design"
 SIGNS: Final = {  # state of a cell -> its sign and its description in the caption
     "equal": ("✓", "equal to the baseline within the row’s tolerance"),
     "differs": ("≠", "differs"),
@@ -81,7 +79,7 @@ def _build_table(report: Report) -> Table:
             Cell(append_unit(row.label, row.unit), row.key, note="(controlled)" if row.controlled else ""),
             row.unit,
             Cell("", row.controlled),
-            *(_build_cell(cell, _classify_cell(report, row, cell)) for cell in row.cells),
+            *(_build_cell(cell, classify_budget_cell(budget, row, cell)) for cell in row.cells),
             Cell(_format_tolerance(row.tolerance), row.tolerance, kind="number"),
         ]
         for row in budget.rows
@@ -111,16 +109,6 @@ def _build_cell(cell: BudgetCell, state: str) -> Cell:
     ratio = "" if cell.ratio in (None, 1) else f"{format_number(cell.ratio, 3)}{TIMES}"
     kind: section.CellKind = "text" if isinstance(cell.value, str) else "number"
     return Cell(text, cell.value, note=ratio, kind=kind, mark=(SIGNS[state][0], state))
-
-
-def _classify_cell(report: Report, row: BudgetRow, cell: BudgetCell) -> str:
-    if cell.same is None:
-        return "unknown"
-    if cell.same:
-        return "equal"
-    if not row.controlled:
-        return "differs"
-    return UNMATCHED if is_unmatched(report.budget, row, cell.arm) else "differs, controlled"
 
 
 def _format_tolerance(tolerance: float | None) -> str:

@@ -30,6 +30,9 @@ from attnlab.report.tables.wording import (
 )
 
 PLACE: Final = 20
+CLAIM_KEYS = (  # of a claim, for programs alone
+    "arm", "against", "metric", "compare", "is", "threshold", "unit", "identity", "exploratory", "reason",
+)  # fmt: skip
 
 
 def build(report: Report, context: PageContext) -> Section:
@@ -48,13 +51,7 @@ def build(report: Report, context: PageContext) -> Section:
         Column("estimate"),
         Column("deciding interval", "decision", ends=("low", "high")),
         Column("seeds", "n"),
-        *(
-            Column("", key)
-            for key in (
-                "arm", "against", "metric", "compare", "is", "threshold", "unit", "identity", "exploratory",
-                "reason", "level", "p", "p_holm",
-            )
-        ),
+        *(Column("", key) for key in (*CLAIM_KEYS, "level", "p", "p_holm")),
         Column("", "training"),
         Column("", "outcome"),
     ]  # fmt: skip
@@ -103,13 +100,7 @@ def _build_row(report: Report, number: int, claim: ClaimResult, citation: Citati
             if decision.exact
             else Cell(bounds, None, decision.low, decision.high, level if bounds != NONE else "", "number"),
             Cell("exact", kind="number") if decision.exact else section.number(decision.n, note=planned),
-            *(
-                Cell("", plain[key])
-                for key in (
-                    "arm", "against", "metric", "compare", "is", "threshold", "unit", "identity",
-                    "exploratory", "reason",
-                )
-            ),
+            *(Cell("", plain[key]) for key in CLAIM_KEYS),
             *(Cell("", value, kind="number") for value in (decision.level, decision.p, decision.p_holm)),
             Cell("", training.compute_change if training else None, kind="number"),
             Cell(outcome),

@@ -9,7 +9,7 @@ from attnlab.report.sections import PageContext
 from attnlab.report.verdicts.environment import RESULT_PACKAGES
 
 PLACE: Final = 120
-DIRTY: Final = {True: "dirty", False: "clean", None: "state unknown"}
+DIRTY_WORDS: Final = {True: "dirty", False: "clean", None: "state unknown"}
 
 
 def build(report: Report, context: PageContext) -> Section:
@@ -22,7 +22,7 @@ def build(report: Report, context: PageContext) -> Section:
         if (found := [version for package, version, _ in versions if package == name])
     ]
     facts = [
-        ("commit", section.code(origin.commit or "unknown", f"({DIRTY[origin.dirty]})")),
+        ("commit", section.code(origin.commit or "unknown", f"({DIRTY_WORDS[origin.dirty]})")),
         (
             "preregistration",
             "none"

@@ -106,6 +106,7 @@ def describe_repeated_epochs(sweep: SweepResults) -> list[str]:
     return [f"{sentence[0].upper()}{sentence[1:]}."] if sentence else []
 
 
+UNMATCHED = "unmatched by design"  # state of a budget cell
 MIN_TRAINED_STEPS = 50  # a model trained for fewer steps is not judged
 DEMONSTRATION_STEPS = 200  # fewer steps show no design at its best
 GUESSING_LOSS_RATIO = 0.98  # of the loss of a guess; above it the model counts as untrained
@@ -214,7 +215,7 @@ def classify_budget_cell(budget: BudgetCheck, row: BudgetRow, cell: BudgetCell) 
         return "equal"
     if not row.controlled:
         return "differs"
-    return "unmatched by design" if is_unmatched(budget, row, cell.arm) else "differs, controlled"
+    return UNMATCHED if is_unmatched(budget, row, cell.arm) else "differs, controlled"
 
 
 def is_unmatched(budget_check: BudgetCheck, row: BudgetRow, arm: str) -> bool:
